@@ -7,8 +7,8 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// CheckOf is the health check of a service: its own, with that of the image for what it
-// does not say. Either may be nil; the result is nil if there is no check.
+// CheckOf returns the health check of a service, completed with the image's. Either may be
+// nil; the result is nil if there is no check.
 func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
 	var check compose.Healthcheck
 	for _, given := range []*compose.Healthcheck{service, image} {
@@ -22,10 +22,10 @@ func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
 	return &check
 }
 
-// isOff says that a check is switched off.
 func isOff(c compose.Healthcheck) bool { return len(c.Test) == 0 || c.Test[0] == "NONE" }
 
-// commandOf is what a probe runs: CMD and the arguments, or CMD-SHELL and a line for the shell; nil: it is no command.
+// commandOf returns the command of a probe, from CMD and arguments, or CMD-SHELL and a line
+// for the shell; nil: invalid.
 func commandOf(c compose.Healthcheck) []string {
 	switch {
 	case c.Test[0] == "CMD":
@@ -36,7 +36,7 @@ func commandOf(c compose.Healthcheck) []string {
 	return nil
 }
 
-// filled is c, with the fields that it leaves empty taken from other.
+// filled returns c with its empty fields taken from other.
 func filled(c, other compose.Healthcheck) compose.Healthcheck {
 	if len(c.Test) == 0 {
 		c.Test = other.Test
@@ -49,12 +49,12 @@ func filled(c, other compose.Healthcheck) compose.Healthcheck {
 	return c
 }
 
-// docker has the values that Docker takes where a check does not say them.
+// docker returns Docker's defaults.
 func docker() compose.Healthcheck {
 	return compose.Healthcheck{Interval: 30 * time.Second, Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}
 }
 
-// State is how a container fares.
+// State is the health of a container.
 type State string
 
 // The states; a container without a check has none.
@@ -64,21 +64,21 @@ const (
 	Unhealthy State = "unhealthy"
 )
 
-// Status is what is known of a container.
+// Status is what is known of a container's health.
 type Status struct {
 	State    State
-	Failures int // probes in a row that failed and counted
-	// The last probe: when it ended, with which code (-1: it could not be run or
-	// did not end in time), and the beginning of its output, as text.
+	Failures int // failed probes in a row that counted
+	// The last probe: when it ended, with which code (-1: it could not be run or did not end in
+	// time), and the beginning of its output, as text.
 	Probed time.Time
 	Code   int
 	Output string
-	// Skipped says why the latest probe was not run: what is known is older then.
+	// Skipped says why the latest probe was not run; the rest is older then.
 	Skipped string
 }
 
-// after is the status after one more probe. A failure counts, unless it may be
-// that the container has not come that far. One that was not tried changes nothing.
+// after returns the status after one more probe. A failure counts unless the container may
+// still be starting. A probe that was not run changes only Skipped.
 func (s Status) after(c compose.Healthcheck, counts bool, probe Status) Status {
 	if s.Skipped = probe.Skipped; s.Skipped != "" {
 		return s

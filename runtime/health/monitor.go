@@ -17,36 +17,33 @@ import (
 const (
 	maxOutput = 4 << 10 // of one probe, as in Docker
 
-	firstPause = 250 * time.Millisecond // doubles while a container has not been found healthy
+	firstPause = 250 * time.Millisecond // doubles until the container is healthy
 )
 
-// ErrNotTried says that a probe was not run for reasons that are not the
-// container's: it tells nothing about its health.
+// ErrNotTried says that a probe was not run for reasons other than the container's: it tells
+// nothing about its health.
 var ErrNotTried = errors.New("the health check was not run")
 
-// Exec runs a command in a container and returns its exit code. It ends the
-// command with ctx, and when it has run for the timeout: the error is
-// context.DeadlineExceeded then. How many run at the same time is up to Exec; the
-// time that a command waits for its turn does not count. An error says that the
-// command could not be run, ErrNotTried that it is not the container's fault.
+// Exec runs a command in a container and returns its exit code. It kills the command when ctx
+// ends or after timeout; then the error is context.DeadlineExceeded. It may limit how many
+// run at once; waiting for a turn does not count towards timeout. Any error means that the
+// command could not be run, ErrNotTried that this is not the container's fault.
 type Exec func(ctx context.Context, container string, timeout time.Duration, command []string, output io.Writer) (code int, err error)
 
-// Options is what a Monitor needs.
 type Options struct {
 	Exec    Exec
-	Changed func(group string) // called when the state of a container of a group changed; must not block
+	Changed func(group string) // called when the state of a container in a group changed; must not block
 }
 
-// Target is a container that is to be probed.
+// Target is a container to probe.
 type Target struct {
 	Container string
-	Process   int       // its first one: another one is another life of the container
-	Started   time.Time // that process
+	Process   int       // its main process: another one means it was restarted
+	Started   time.Time // start time of that process
 	Check     compose.Healthcheck
 }
 
-// Monitor probes containers until it is closed. Its methods may be called from
-// several goroutines.
+// Monitor probes containers until it is closed. Its methods may be called concurrently.
 type Monitor struct {
 	o Options
 
@@ -56,7 +53,7 @@ type Monitor struct {
 	running  sync.WaitGroup
 }
 
-// patient is one container with the goroutine that probes it.
+// patient is a container with the goroutine that probes it.
 type patient struct {
 	Target
 	group  string
@@ -64,7 +61,6 @@ type patient struct {
 	status Status // guarded by Monitor.mu
 }
 
-// New makes a Monitor that probes nothing yet.
 func New(o Options) *Monitor {
 	if o.Changed == nil {
 		o.Changed = func(string) {}
@@ -72,7 +68,7 @@ func New(o Options) *Monitor {
 	return &Monitor{o: o, patients: make(map[string]*patient)}
 }
 
-// Close ends all probes and waits for that.
+// Close ends all probes and waits for their end.
 func (m *Monitor) Close() {
 	m.mu.Lock()
 	m.closed = true
@@ -83,8 +79,8 @@ func (m *Monitor) Close() {
 	m.running.Wait()
 }
 
-// Tend makes the containers of a group those that are probed. Which is probed
-// already, in the same life and by the same check, goes on.
+// Tend sets the containers of a group to probe. Probing goes on for those with the same
+// process and check as before.
 func (m *Monitor) Tend(group string, targets []Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +97,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 			continue
 		}
 		m.dropLocked(t.Container)
-		ctx, stop := context.WithCancel(context.Background()) // ends with Close
+		ctx, stop := context.WithCancel(context.Background()) // until Close
 		p := &patient{Target: t, group: group, stop: stop, status: Status{State: Starting}}
 		m.patients[t.Container] = p
 		m.running.Go(func() { m.attend(ctx, p, filled(t.Check, docker())) })
@@ -113,7 +109,7 @@ func (m *Monitor) Tend(group string, targets []Target) {
 	}
 }
 
-// Status is what is known of a container; one that is not probed is starting.
+// Status returns a container's status; Starting if it is not probed.
 func (m *Monitor) Status(container string) Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,13 +126,12 @@ func (m *Monitor) dropLocked(container string) {
 	}
 }
 
-// attend probes one container. Docker waits before it probes for the first
-// time. Here that time is used: probes in it may find the container healthy, but
-// do not count against it. So whoever waits for it, also after a restart of this
-// program, waits for no longer than it needs.
+// attend probes one container. Docker waits an interval before the first probe; here probes
+// in that time may find the container healthy, but failures do not count. So nothing waits
+// longer than needed, even after a restart of this program.
 func (m *Monitor) attend(ctx context.Context, p *patient, c compose.Healthcheck) {
 	taken := time.Now()
-	early := p.status.pause(c, p.Started, taken) // not yet shared
+	early := p.status.pause(c, p.Started, taken) // not shared yet
 	next := time.Duration(0)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -161,8 +156,7 @@ func (m *Monitor) attend(ctx context.Context, p *patient, c compose.Healthcheck)
 	}
 }
 
-// note takes a result over and returns what the container is now, and when to
-// probe again.
+// note records a result, and returns the container's state and the time until the next probe.
 func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result Status) (State, time.Duration) {
 	m.mu.Lock()
 	before := p.status.State
@@ -175,7 +169,7 @@ func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result St
 	return status.State, status.pause(c, p.Started, result.Probed)
 }
 
-// probe probes a container once: the status has only what that found.
+// probe probes a container once: the status holds only that result.
 func (m *Monitor) probe(ctx context.Context, container string, c compose.Healthcheck) Status {
 	var out output
 	command := commandOf(c)
@@ -215,7 +209,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end appends a line of our own, and truncates the output before it if both do not fit.
+// end appends a line of our own, truncating the output if both do not fit.
 func (o *output) end(line string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// chain has a place up to which a log was read: in one of its files, each of which is
-// whole once the next exists.
+// chain is a position in a log: in one of its files, each of which is complete once the next
+// exists.
 type chain struct {
 	path   string
 	block  []byte
 	file   *os.File
 	offset int64
-	whole  bool // what was read ends with a line
+	whole  bool // what was read ends with a complete line
 }
 
-// openChain finds the place before the last so many lines; 0: before all; less: at the end.
+// openChain starts before the last tail lines; 0: before all; negative: at the end.
 func openChain(path string, tail int) (*chain, error) {
 	c := &chain{path: path, block: make([]byte, blockSize), whole: true}
 	missing := tail
@@ -51,8 +51,7 @@ func (c *chain) close() {
 	}
 }
 
-// eachFile opens the files of a log, from the newest, while visit wants more. Closing
-// them is up to visit.
+// eachFile opens the files of a log, newest first, while visit wants more. visit closes them.
 func eachFile(path string, visit func(f *os.File, info fs.FileInfo) (more bool, err error)) error {
 	var newer fs.FileInfo
 	missing := 0
@@ -82,8 +81,8 @@ func eachFile(path string, visit func(f *os.File, info fs.FileInfo) (more bool, 
 	return nil
 }
 
-// following opens the file that comes after the one that is read; the oldest where that
-// one was dropped. It is nil where there is none.
+// following opens the file after the one being read, or the oldest if that was dropped; nil:
+// none.
 func (c *chain) following() (next *os.File, err error) {
 	read, err := c.file.Stat()
 	if err != nil {
@@ -112,21 +111,21 @@ func (c *chain) next() ([]byte, error) {
 		if following == nil || err != nil {
 			return nil, err
 		}
-		// It may have got more before the next one was made.
+		// It may have grown before the next one was made.
 		if block, err := c.read(); len(block) > 0 || err != nil {
 			following.Close()
 			return block, err
 		}
 		c.file.Close()
 		c.file, c.offset = following, 0
-		if !c.whole { // a killed shim was in the midst of a line
+		if !c.whole { // a killed shim left an incomplete line
 			c.whole = true
 			return []byte{'\n'}, nil
 		}
 	}
 }
 
-// read reads on in the file; nothing at its end.
+// read continues reading the file; nothing at its end.
 func (c *chain) read() ([]byte, error) {
 	n, err := c.file.ReadAt(c.block, c.offset)
 	if errors.Is(err, io.EOF) {
@@ -139,8 +138,8 @@ func (c *chain) read() ([]byte, error) {
 	return c.block[:n], err
 }
 
-// removed looks whether the file has no name left, and no other of the log has
-// one: between two files there is the one before.
+// removed reports whether the file has lost its name, and the log has no other file. During a
+// rotation the log always has the previous file.
 func (c *chain) removed() bool {
 	for n := range 3 { // a killed rotation leaves one gap
 		if _, err := os.Stat(numbered(c.path, n)); err == nil {

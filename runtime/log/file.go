@@ -13,11 +13,11 @@ import (
 const DefaultCap = 1 << 20
 
 const (
-	suffix        = "-json.log" // as Docker has it
-	partialSuffix = ".partial"  // of a file that is not yet what its name says
+	suffix        = "-json.log" // as in Docker
+	partialSuffix = ".partial"  // of an incomplete file
 )
 
-// Path is the file that the output of the container id goes to.
+// Path returns the file for the output of the container id.
 func Path(dir, id string) string { return filepath.Join(dir, id+suffix) }
 
 // numbered is the file that holds what path held n rotations ago.
@@ -28,10 +28,10 @@ func numbered(path string, n int) string {
 	return path + "." + strconv.Itoa(n)
 }
 
-// Remove deletes the log at path, with all that was rotated.
+// Remove deletes the log at path with its rotated files.
 func Remove(path string) error {
 	names := []string{path + partialSuffix}
-	for n := maxFiles; n >= 0; n-- { // the last to go tells who follows the log that it ends
+	for n := maxFiles; n >= 0; n-- { // the current file last: its end tells followers that the log ends
 		names = append(names, numbered(path, n))
 	}
 	if err := removeAll(names...); err != nil {

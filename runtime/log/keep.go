@@ -11,17 +11,16 @@ import (
 const (
 	defaultFiles = 2
 	maxFiles     = 100
-	minSize      = 4 << 10 // a file holds a few lines at least
+	minSize      = 4 << 10 // room for a few lines
 )
 
-// Keep says how much of a log is kept. Zero values are chosen.
+// Keep limits how much of a log is kept.
 type Keep struct {
 	MaxSize int64 // bytes from which a file is rotated; 0: DefaultCap
-	MaxFile int   // files of a log, with the one that is written; 0: two
+	MaxFile int   // number of files, with the current one; 0: two
 }
 
-// Within is what is kept of a log that asks for k where most is the limit, and what
-// applies where k leaves something open.
+// Within returns k limited by most, which also fills in what k leaves open.
 func (k Keep) Within(most Keep) Keep {
 	most = most.chosen()
 	return Keep{
@@ -30,13 +29,13 @@ func (k Keep) Within(most Keep) Keep {
 	}
 }
 
-// chosen is k without zero values and within bounds.
+// chosen returns k with its defaults, within bounds.
 func (k Keep) chosen() Keep {
 	k.MaxSize, k.MaxFile = cmp.Or(k.MaxSize, DefaultCap), cmp.Or(k.MaxFile, defaultFiles)
 	return Keep{MaxSize: max(k.MaxSize, minSize), MaxFile: min(max(k.MaxFile, 1), maxFiles)}
 }
 
-// The parameters of a URI; Docker's names for what they say.
+// The parameters of a URI, named as in Docker.
 const (
 	driverKey  = "driver"
 	driver     = "json-file"
@@ -45,8 +44,8 @@ const (
 	uriSuffix  = ".log"
 )
 
-// URI is what a task is given for its standard output and error, to be kept by our
-// shim in the log at path. It has uriSuffix in place of that of the path.
+// URI is the standard output and error of a task whose output our shim keeps in the log at
+// path. It has uriSuffix in place of the path's suffix.
 func URI(path string, k Keep) string {
 	k = k.chosen()
 	query := driverKey + "=" + driver +
@@ -55,7 +54,7 @@ func URI(path string, k Keep) string {
 	return (&url.URL{Scheme: "file", Path: strings.TrimSuffix(path, suffix) + uriSuffix, RawQuery: query}).String()
 }
 
-// ParseURI reads what URI wrote; false for any other.
+// ParseURI parses the result of URI; ok is false for any other.
 func ParseURI(uri string) (path string, k Keep, ok bool) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !strings.HasPrefix(u.Path, "/") {
@@ -70,8 +69,8 @@ func ParseURI(uri string) (path string, k Keep, ok bool) {
 	return strings.TrimSuffix(u.Path, uriSuffix) + suffix, k.chosen(), true
 }
 
-// NerdctlConfig is the value of the label nerdctl/log-config, and the content of
-// nerdctl's log-config.json, for the log at path.
+// NerdctlConfig returns the value of the label nerdctl/log-config, and the content of nerdctl's
+// log-config.json, for the log at path.
 func NerdctlConfig(path string, k Keep) string {
 	k = k.chosen()
 	type config struct {

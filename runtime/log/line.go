@@ -7,36 +7,34 @@ import (
 	"unicode/utf8"
 )
 
-// The streams of a container.
 const (
 	Stdout = "stdout"
 	Stderr = "stderr"
 )
 
 const (
-	// maxText is where a line is split, as Docker does.
+	// maxText is where a line is split, as in Docker.
 	maxText = 16 << 10
-	// maxLine is the longest line of a file: each byte of text may become an
-	// escape of six.
+	// maxLine is the longest line of a file: each byte may become an escape of six.
 	maxLine = 6*maxText + 256
-	// maxJoined is how long a line may be that is put together again, and maxHeld how
-	// much of unfinished lines a Merge holds of each stream, about.
+	// maxJoined limits a line that is joined again, and maxHeld roughly what a Merge holds of
+	// unfinished lines per stream.
 	maxJoined = 1 << 20
 	maxHeld   = 4 << 20
 )
 
-// unfinished ends what is not yet all of a line.
+// unfinished marks a line that is not complete yet.
 const unfinished = " [the line goes on]\n"
 
-// Entry is a line that a container printed, or a part of one that is longer than 1 MiB.
+// Entry is a line that a container printed, or a part of one longer than 1 MiB.
 type Entry struct {
-	Source string    // name of the source it came from
+	Source string    // of the source
 	Stream string    // Stdout or Stderr; empty: unknown
 	Time   time.Time // zero: unknown
-	Text   []byte    // with its end of line, if it has one; valid until the next entry
+	Text   []byte    // with its newline, if any; valid until the next entry
 }
 
-// isPart says whether more of the line follows: it was split where no line of a file is longer.
+// isPart reports whether more of the line follows: a line of a file is split at this length.
 func isPart(e Entry) bool {
 	return len(e.Text) > maxText-utf8.UTFMax && e.Text[len(e.Text)-1] != '\n'
 }
@@ -52,8 +50,7 @@ func appendEntry(b []byte, stream string, text []byte, at time.Time) []byte {
 	return append(b, "\"}\n"...)
 }
 
-// appendEscaped writes text as part of a JSON string. What is not UTF-8 becomes
-// U+FFFD: JSON has no place for it.
+// appendEscaped appends text as part of a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendEscaped(b, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	for i := 0; i < len(text); {
@@ -63,7 +60,7 @@ func appendEscaped(b, text []byte) []byte {
 			switch {
 			case r == utf8.RuneError && size == 1:
 				b = append(b, `\ufffd`...)
-			case r == '\u2028' || r == '\u2029': // ends of lines for some readers
+			case r == '\u2028' || r == '\u2029': // some readers take them for newlines
 				b = append(b, `\u202`...)
 				b = append(b, hex[r&0xf])
 			default:
@@ -91,8 +88,7 @@ func appendEscaped(b, text []byte) []byte {
 	return b
 }
 
-// parseEntry reads a line of a log file. What is none is taken for text: better
-// to be shown than to be missed.
+// parseEntry parses a line of a log file. An invalid one is shown as text, not dropped.
 func parseEntry(line []byte) Entry {
 	var e struct {
 		Log    *string   `json:"log"`

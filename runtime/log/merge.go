@@ -13,39 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Options say which part of a log is read.
+// Options select the part of a log to read.
 type Options struct {
-	Tail   int       // the last so many lines of each; 0: all that is kept; less: none of what is there already
-	Since  time.Time // lines from then on; zero: all
-	Until  time.Time // lines up to then; zero: all. With Follow it ends then
-	Follow bool      // go on with what is appended
+	Tail   int       // the last lines of each; 0: all; negative: only new ones
+	Since  time.Time // from then on; zero: all
+	Until  time.Time // up to then; zero: all. With Follow, Run ends then
+	Follow bool      // continue with new lines
 }
 
-// lookAgain is after how many entries the sources that had nothing to say are
-// asked again while others go on.
+// lookAgain is the number of entries after which idle sources are checked again while others
+// go on.
 const lookAgain = 256
 
-// Merge is the output of several logs, in the order of time.
-// It needs the goroutine of Run, one more to follow, and a few pages for each log.
+// Merge merges the output of several logs in the order of time. It needs the goroutine of Run,
+// another one to follow, and a few pages per log.
 type Merge struct {
 	o       Options
 	watcher watcher
 
 	mu     sync.Mutex
-	added  []Source // and not yet taken over
+	added  []Source // not yet taken over
 	sealed bool
 
 	sources []*source // of Run alone
 }
 
-// NewMerge makes a Merge without logs.
 func NewMerge(o Options) *Merge {
 	return &Merge{o: o, watcher: watcher{poked: make(chan struct{}, 1)}}
 }
 
-// Add adds a log, from any goroutine: before Run, from its last lines that Tail
-// asks for, or while it runs, from its start. A log that is being read is not added
-// twice. One that does not exist is waited for until Seal.
+// Add adds a log, from any goroutine: before Run, from the lines that Tail asks for; while it
+// runs, from the log's start. A log that is being read is not added twice. A missing one is
+// waited for until Seal.
 func (m *Merge) Add(s Source) {
 	m.mu.Lock()
 	m.added = append(m.added, s)
@@ -53,7 +52,7 @@ func (m *Merge) Add(s Source) {
 	m.watcher.poke()
 }
 
-// Seal says that nothing will be added: Run ends once all logs are removed.
+// Seal says that no more logs will be added: Run ends once all are removed.
 func (m *Merge) Seal() {
 	m.mu.Lock()
 	m.sealed = true
@@ -61,12 +60,12 @@ func (m *Merge) Seal() {
 	m.watcher.poke()
 }
 
-// Run calls each for every entry, oldest first. Without Follow it ends when all is
-// read; with Follow also at the end of ctx, which is no error, and when after Seal
-// all logs are removed. It can be called once.
+// Run calls each for every entry, oldest first. Without Follow it ends when all is read; with
+// Follow, when ctx ends, which is no error, and after Seal when all logs are removed. It can
+// be called once.
 //
-// A reader that is slower than the rotations misses what they dropped, and goes
-// on with the oldest line that is left.
+// A reader slower than the rotations misses what they dropped, and goes on with the oldest
+// remaining line.
 func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
 	if m.o.Follow {
 		m.watcher.open()
@@ -92,7 +91,7 @@ func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
 		if err != nil {
 			return err
 		}
-		tail = 0 // what comes later is wanted from its start
+		tail = 0 // later logs are read from the start
 		last := waiting.Err() != nil || !m.o.Follow
 		if err := m.deliver(ctx, each); err != nil || ctx.Err() != nil {
 			return err
@@ -110,7 +109,7 @@ func (m *Merge) Run(ctx context.Context, each func(Entry) error) (err error) {
 	}
 }
 
-// takeOver takes the logs over that were added, and looks at all of them.
+// takeOver starts reading the added logs, and checks all of them.
 func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	m.mu.Lock()
 	added, sealed := m.added, m.sealed
@@ -118,15 +117,15 @@ func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	m.mu.Unlock()
 	for _, a := range added {
 		if i := slices.IndexFunc(m.sources, func(s *source) bool { return s.Path == a.Path }); i >= 0 {
-			// It may be about to end, for one that comes after it.
+			// It may be about to end, to be followed by a new one.
 			m.sources[i].again = true
 			continue
 		}
 		m.sources = append(m.sources, &source{Source: a})
 	}
 	for _, s := range m.sources {
-		// What happens to its names and to its current file from now on is told.
-		// Removal shows as a change of attributes: the number of links.
+		// From now on changes of its names and its current file are reported. Removal shows as a
+		// change of attributes: the number of links.
 		m.watcher.add(filepath.Dir(s.Path), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 		m.watcher.add(s.Path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_MOVE_SELF)
 		if s.file == nil {
@@ -140,7 +139,7 @@ func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	return sealed, nil
 }
 
-// deliver hands on all that is there.
+// deliver passes on all available entries.
 func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
 	longest := max(4*maxText, min(maxJoined, maxHeld/max(1, len(m.sources))))
 	for count := 1; ctx.Err() == nil; count++ {
@@ -167,7 +166,7 @@ func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
 	return nil
 }
 
-// finish hands on the last lines that have no end.
+// finish passes on the last lines that have no end.
 func (m *Merge) finish(each func(Entry) error) error {
 	for _, s := range m.sources {
 		if err := m.finishOne(s, each); err != nil {
@@ -187,9 +186,8 @@ func (m *Merge) finishOne(s *source, each func(Entry) error) error {
 	return nil
 }
 
-// dropRemoved lets go of logs that were removed before all that is there was handed on,
-// and after Seal of those that are not there. Another one may have taken the place of a
-// log: again says to read it at once.
+// dropRemoved drops logs that were removed before all their content was passed on, and after
+// Seal those that are missing. again: a new log has taken the place of one, read it at once.
 func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, err error) {
 	kept := m.sources[:0]
 	for _, s := range m.sources {
@@ -219,9 +217,9 @@ func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, er
 	return again, nil
 }
 
-// Read copies what the container printed to w as it was, oldest line first. With
-// Follow it goes on until ctx is done or the log is removed, neither of which is an
-// error. A log that does not exist is fs.ErrNotExist, with Follow too.
+// Read copies a container's output to w as it was, oldest line first. With Follow it continues
+// until ctx ends or the log is removed; neither is an error. A missing log is fs.ErrNotExist,
+// even with Follow.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("cannot read log: %w", err)

@@ -7,13 +7,13 @@ import (
 
 const blockSize = 8 << 10 // bytes read at a time
 
-// lastLines is where the last n lines before size begin, and how many of them the
-// file does not have. A last line without an end is one. Parts of long lines do not
-// count, and from is 0 where the first line may have begun in the file before; endless
-// says that a part at the end is a line: no file follows.
+// lastLines returns where the last n lines before size begin, and how many of them the file
+// lacks. A last line without an end counts, parts of long lines do not. from is 0 if the
+// first line may begin in the previous file. endless: a part at the end is a line, because
+// no file follows.
 func lastLines(f io.ReaderAt, size int64, n int, endless bool) (from int64, missing int, err error) {
 	block := make([]byte, blockSize)
-	after := size // the end of what is looked at
+	after := size // end of the part to search
 	for end := size; end > 0; {
 		start := max(0, end-blockSize)
 		part := block[:end-start]
@@ -21,7 +21,7 @@ func lastLines(f io.ReaderAt, size int64, n int, endless bool) (from int64, miss
 			return 0, 0, err
 		}
 		for i := len(part) - 1; i >= -1; i-- {
-			at := start + int64(i) + 1 // where a line of the file begins
+			at := start + int64(i) + 1 // start of a line
 			if at == size || i < 0 && at > 0 || i >= 0 && part[i] != '\n' {
 				continue
 			}
@@ -44,7 +44,7 @@ func lastLines(f io.ReaderAt, size int64, n int, endless bool) (from int64, miss
 	return 0, n, nil
 }
 
-// partAt says whether a part of a line lies between two places of a file.
+// partAt reports whether a part of a line lies between two offsets of a file.
 func partAt(f io.ReaderAt, from, to int64) (bool, error) {
 	if to-from < maxText || to-from > maxLine {
 		return false, nil

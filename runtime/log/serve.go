@@ -13,18 +13,18 @@ import (
 // verb is the first argument of a program that [KeeperURI] names; the second is a [URI].
 const verb = "keep-log"
 
-// drainTimeout is how long what a container printed last is waited for when its shim is
-// done with it: somebody it left behind may hold the pipe open.
+// drainTimeout limits the wait for a container's last output once its shim is done: a process
+// it left behind may hold the pipe open.
 const drainTimeout = 2 * time.Second
 
-// KeeperURI is what a task is given for its standard output and error where the shim is
-// not ours: the shim starts a program that calls [Serve], once for each container.
+// KeeperURI is the standard output and error of a task with a foreign shim: for each container
+// the shim starts a program that calls [Serve].
 func KeeperURI(program, path string, k Keep) string {
 	return (&url.URL{Scheme: "binary", Path: program, RawQuery: verb + "=" + url.QueryEscape(URI(path, k))}).String()
 }
 
-// Serve keeps the output of one container in its log, where the arguments of this program
-// are those of [KeeperURI], and then ends the process. With any others it returns.
+// Serve keeps the output of one container in its log and then ends the process, if the
+// arguments are those of [KeeperURI]. Otherwise it returns.
 func Serve(args []string) {
 	if len(args) != 2 || args[0] != verb {
 		return
@@ -35,7 +35,7 @@ func Serve(args []string) {
 			return fmt.Errorf("cannot keep log: %q names none", args[1])
 		}
 		w := NewWriter(path, keep)
-		_ = w.Open() // or with the first line; a container runs without a log, too
+		_ = w.Open() // retried with the first line; a container runs without a log, too
 		var copying sync.WaitGroup
 		copying.Go(func() { w.Copy(Stdout, from.Stdout) })
 		copying.Go(func() { w.Copy(Stderr, from.Stderr) })

@@ -6,25 +6,25 @@ import (
 	"io/fs"
 )
 
-// Source is one log to be read.
+// Source is a log to read.
 type Source struct {
-	Name string // for whoever reads: web-1
+	Name string // for display: web-1
 	Path string // as from [Path]
 }
 
 // source is a log that is being read, line by line.
 type source struct {
 	Source
-	file  *chain // nil: it is not there, or not yet
-	text  []byte // read, from at on not yet delivered
+	file  *chain // nil: the log does not exist, or not yet
+	text  []byte // read; from at on not delivered
 	at    int
-	head  Entry // the next to be delivered, if has
+	head  Entry // the next entry to deliver, if has
 	has   bool
-	dry   bool // nothing more is there for now
-	gone  bool // the log was removed: what is there is all
-	again bool // it was added once more
+	dry   bool // no more for now
+	gone  bool // the log was removed: nothing will follow
+	again bool // it was added again
 
-	held map[string]Entry // parts of lines under way, by stream
+	held map[string]Entry // incomplete lines, by stream
 }
 
 func (s *source) open(tail int) (err error) {
@@ -41,8 +41,8 @@ func (s *source) close() {
 	}
 }
 
-// fill makes the next entry the head, or finds that there is none for now.
-// Lines are put together up to the longest.
+// fill makes the next entry the head, or finds that there is none for now. It joins lines up
+// to the longest.
 func (s *source) fill(o Options, longest int) error {
 	for !s.has && !s.dry && s.file != nil {
 		line, err := s.line()
@@ -60,8 +60,8 @@ func (s *source) fill(o Options, longest int) error {
 	return nil
 }
 
-// join puts an entry behind the parts of its line that came before, and says whether it
-// is all of the line, or as much as may be held.
+// join appends an entry to the earlier parts of its line, and reports whether the line is
+// complete, or as long as may be held.
 func (s *source) join(e Entry, longest int) (_ Entry, whole bool) {
 	before, part := s.held[e.Stream].Text, isPart(e)
 	if before == nil && !part {
@@ -82,7 +82,7 @@ func (s *source) join(e Entry, longest int) (_ Entry, whole bool) {
 	return e, true
 }
 
-// finish makes head what is left of a line that never ended, and says whether there was one.
+// finish makes the rest of an unfinished line the head, and reports whether there was one.
 func (s *source) finish(o Options) bool {
 	for stream, e := range s.held {
 		if s.has {
@@ -100,8 +100,8 @@ func (s *source) setHead(e Entry, o Options) {
 	s.has = o.wants(s.head)
 }
 
-// line returns the next line with its end; nil if there is none for now. A line
-// that is too long comes in parts.
+// line returns the next line with its newline; nil if there is none for now. A line that is
+// too long comes in parts.
 func (s *source) line() ([]byte, error) {
 	searched := 0
 	for {
@@ -127,7 +127,7 @@ func (s *source) line() ([]byte, error) {
 	}
 }
 
-// wants tells whether an entry is asked for. Where its time is not known, it is.
+// wants reports whether an entry is selected; one without a time always is.
 func (o Options) wants(e Entry) bool {
 	return e.Time.IsZero() || !e.Time.Before(o.Since) && (o.Until.IsZero() || !e.Time.After(o.Until))
 }

@@ -3,8 +3,8 @@ package log
 import "time"
 
 const (
-	// throttleRate is how many bytes a second the log of one container may grow, as written.
-	// That is what costs processor time: of a short line most is what is written around it.
+	// throttleRate limits the growth of one container's log in bytes a second, as written, which
+	// is what costs processor time: around short lines much is added.
 	throttleRate = 4 << 20
 	// throttleBurst is how much it may grow at once after a quiet time.
 	throttleBurst = 8 << 20
@@ -12,11 +12,11 @@ const (
 
 // throttle is a token bucket in bytes. The zero value is full.
 type throttle struct {
-	left  float64 // negative: a debt
+	left  float64 // negative: debt
 	since time.Time
 }
 
-// spend takes n bytes from the bucket, and returns after what time it is out of debt.
+// spend takes n bytes from the bucket, and returns how long it is in debt.
 func (t *throttle) spend(n int, now time.Time) time.Duration {
 	t.left = min(throttleBurst, t.left+now.Sub(t.since).Seconds()*throttleRate) - float64(n)
 	t.since = now

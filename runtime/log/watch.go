@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pollInterval is how often files are looked at where the kernel does not tell.
+// pollInterval is how often files are checked if the kernel does not report changes.
 const pollInterval = time.Second
 
-// watcher waits for changes of files by inotify, and looks at them every now and then:
-// there may be no more inotify instances or watches to be had.
+// watcher waits for changes of files by inotify, and also polls: there may be no inotify
+// instance or watch left.
 type watcher struct {
-	poked   chan struct{} // of size one
-	inotify *os.File      // nil: there is none
-	fd      int           // of inotify; its own Fd would make it block
+	poked   chan struct{} // holds one
+	inotify *os.File      // nil: none
+	fd      int           // of inotify; calling its Fd would make it blocking
 	reader  sync.WaitGroup
 }
 
-// open begins to listen to inotify, until close.
+// open starts using inotify, until close.
 func (w *watcher) open() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -44,15 +44,15 @@ func (w *watcher) close() {
 	w.reader.Wait()
 }
 
-// add has these events of a path told, once however often it is called. What cannot be
-// watched, as a file that is not there, is looked at every now and then.
+// add watches a path for these events; repeating it has no effect. What cannot be watched, such
+// as a missing file, is polled.
 func (w *watcher) add(path string, events uint32) {
 	if w.inotify != nil {
 		_, _ = unix.InotifyAddWatch(w.fd, path, events)
 	}
 }
 
-// poke ends a wait, from any goroutine: the one under way or the next.
+// poke ends the current wait, or the next one, from any goroutine.
 func (w *watcher) poke() {
 	select {
 	case w.poked <- struct{}{}:
@@ -60,7 +60,7 @@ func (w *watcher) poke() {
 	}
 }
 
-// wait returns when something may have changed, and when ctx is done.
+// wait returns when something may have changed, and when ctx ends.
 func (w *watcher) wait(ctx context.Context) {
 	timer := time.NewTimer(pollInterval)
 	defer timer.Stop()

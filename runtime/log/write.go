@@ -17,25 +17,24 @@ import (
 )
 
 const (
-	firstBuffer = 4 << 10 // of one stream; a longer line makes it grow, up to maxText
-	enoughOut   = 8 << 10 // bytes of a file that are written at once, about
+	firstBuffer = 4 << 10 // of one stream; grows up to maxText for longer lines
+	enoughOut   = 8 << 10 // bytes that are written at once, about
 	maxKeptOut  = 32 << 10
-	maxRoomMade = 4 // how often room is made for what is written at once
+	maxRoomMade = 4 // attempts to make room for one write
 )
 
-// Mode is that of every file of a log: output may hold what is nobody else's business.
+// Mode is the mode of log files: output may be confidential.
 const Mode = 0o640
 
-// Writer keeps what one container prints in the log at a path, as lines of JSON,
-// and rotates it. It is for whoever stands behind the container, the shim or
-// [Serve]: the container writes for as long as somebody reads.
+// Writer keeps a container's output in the log at a path, as lines of JSON, and rotates it. It
+// runs in the shim or in [Serve]; the container depends on its reading.
 //
-// The file is opened at the latest when there is something to be written. What cannot be
-// written is dropped, and counted in a line of the log once there is room again.
+// The file is opened for the first write at the latest. What cannot be written is dropped,
+// and counted in a line of the log once there is space again.
 //
-// A container that prints without end is slowed down: the shim is outside of its
-// control group, and would use a processor that the container may not use. Its pipe
-// fills up, and it waits at its next write; nothing is lost.
+// A container that prints without end is slowed down: the shim is outside its control group,
+// and would use a processor that the container may not use. Its pipe fills up, and its next
+// write waits; nothing is lost.
 type Writer struct {
 	path  string
 	keep  Keep
@@ -44,32 +43,31 @@ type Writer struct {
 
 	mu      sync.Mutex // both streams write
 	rate    throttle
-	file    *os.File // nil: to be opened
+	file    *os.File // nil: not open
 	size    int64
-	out     []byte // lines under way to the file
-	lines   int    // how many these are
-	dropped int    // lines that could not be written
+	out     []byte // lines to write
+	lines   int    // how many
+	dropped int    // could not be written
 }
 
-// NewWriter writes the log at path; see [ParseURI].
+// NewWriter returns a Writer for the log at path; see [ParseURI].
 func NewWriter(path string, k Keep) *Writer {
 	return &Writer{path: path, keep: k.chosen(), ended: make(chan struct{})}
 }
 
-// Unthrottle lets what is left in the pipes come at once. For a container whose
-// processes have ended: that is little, and somebody waits for it.
+// Unthrottle lifts the limit for what is left in the pipes, when the container's processes have
+// ended: that is little, and a caller waits for it.
 func (w *Writer) Unthrottle() { w.end.Do(func() { close(w.ended) }) }
 
-// Open makes the file before there is anything to be written, for whoever looks for
-// it.
+// Open makes the file before the first output, for those who look for it.
 func (w *Writer) Open() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.open()
 }
 
-// Copy keeps what r delivers until r ends. A line is kept when it ends, when it
-// outgrows 16 KiB, or with the end of r.
+// Copy keeps what r delivers until r ends. A line is kept when it ends, when it exceeds 16 KiB,
+// or at the end of r.
 func (w *Writer) Copy(stream string, r io.Reader) {
 	buffer := make([]byte, firstBuffer)
 	held := 0
@@ -99,9 +97,9 @@ func (w *Writer) pause(d time.Duration) {
 	}
 }
 
-// take keeps the whole lines of what the buffer holds, at the end all of it, and moves
-// the rest to its front; it returns how much that is, always less than maxText, and for
-// how long to wait before the next read.
+// take keeps the complete lines of the buffer, at the end all of it, and moves the rest to the
+// front. It returns the size of the rest, always less than maxText, and how long to wait
+// before the next read.
 func (w *Writer) take(stream string, buffer []byte, held int, end bool) (rest int, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +123,7 @@ func (w *Writer) take(stream string, buffer []byte, held int, end bool) (rest in
 	return copy(buffer, text), w.rate.spend(0, time.Now())
 }
 
-// wholeRunes is how much of text can be taken without splitting a character.
+// wholeRunes returns how much of text can be taken without splitting a character.
 func wholeRunes(text []byte) int {
 	for back := 1; back < utf8.UTFMax && back < len(text); back++ {
 		if start := len(text) - back; utf8.RuneStart(text[start]) {
@@ -146,7 +144,7 @@ func (w *Writer) add(stream string, text []byte) {
 	w.lines++
 }
 
-// flush writes what is under way, or drops it.
+// flush writes the pending lines, or drops them.
 func (w *Writer) flush() {
 	if w.lines == 0 {
 		return
@@ -155,7 +153,7 @@ func (w *Writer) flush() {
 		notice := fmt.Appendf(nil, "margolite: %d lines of output are lost\n", w.dropped)
 		w.out = append(appendEntry(nil, Stderr, notice, time.Now()), w.out...)
 	}
-	w.rate.spend(len(w.out), time.Now()) // also what cannot be written has cost time
+	w.rate.spend(len(w.out), time.Now()) // failed writes cost time too
 	if w.write() == nil {
 		w.dropped = 0
 	} else {
@@ -167,8 +165,8 @@ func (w *Writer) flush() {
 	}
 }
 
-// write writes what is under way. On a file system that is full, the largest logs give
-// way, so that nobody's output is lost to what others print.
+// write writes the pending lines. On a full file system the largest logs give way, so that no
+// container's output is lost to what others print.
 func (w *Writer) write() error {
 	err := w.append()
 	for try := 0; try < maxRoomMade && errors.Is(err, unix.ENOSPC) && w.makeRoom(); try++ {
@@ -195,7 +193,7 @@ func (w *Writer) append() error {
 	return errors.Join(err, w.file.Truncate(w.size), w.Close())
 }
 
-// open opens the file to go on where it ends, at the start of a line.
+// open opens the file to append at the start of a line.
 func (w *Writer) open() error {
 	if w.file != nil {
 		return nil
@@ -212,7 +210,7 @@ func (w *Writer) open() error {
 	return nil
 }
 
-// endLine ends the line that a killed shim left, and returns the size of the file.
+// endLine ends a line that a killed shim left incomplete, and returns the size of the file.
 func endLine(f *os.File) (int64, error) {
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
@@ -229,13 +227,13 @@ func endLine(f *os.File) (int64, error) {
 	return size + 1, err
 }
 
-// rotate moves every file one on, from the oldest, and starts the next. Readers
-// know a file again by its inode: none is ever written from its start again.
+// rotate renames every file, the oldest first, and starts a new one. Readers identify files by
+// inode: none is ever rewritten.
 func (w *Writer) rotate() error {
 	if err := w.Close(); err != nil {
 		return err
 	}
-	if w.keep.MaxFile == 1 { // the new file takes the place of the old one
+	if w.keep.MaxFile == 1 { // the new file replaces the old one
 		next := w.path + partialSuffix
 		f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, Mode)
 		if err != nil {
@@ -255,9 +253,8 @@ func (w *Writer) rotate() error {
 	return w.open()
 }
 
-// makeRoom removes the oldest file of the log that takes most, whichever container's it
-// is. A file that is written is taken from nobody; w rotates its own instead. False:
-// there is nothing to be gained.
+// makeRoom removes the oldest file of the largest log, whichever container's it is. It leaves
+// current files to their writers, except that w rotates its own. False: nothing to gain.
 func (w *Writer) makeRoom() bool {
 	dir := filepath.Dir(w.path)
 	entries, _ := os.ReadDir(dir)
@@ -289,7 +286,7 @@ func (w *Writer) makeRoom() bool {
 	return removeAll(oldest[largest]) == nil
 }
 
-// Close lets go of the file. What comes later opens it again.
+// Close closes the file; later output opens it again.
 func (w *Writer) Close() error {
 	if w.file == nil {
 		return nil
