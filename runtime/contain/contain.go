@@ -1,21 +1,18 @@
-// Package contain keeps a panic where it happens: what was being done fails, and
-// the rest of the program goes on.
+// Package contain keeps a panic where it happens: the current work fails, and the rest of the
+// program goes on.
 //
-// A panic is a mistake of this program, and as a rule of one piece of its work: a
-// document, an image, a request that nobody had thought of. On a device that
-// nobody visits the others are worth more than a clean end. So work on behalf of
-// somebody, of which there may be more, is called with [Call]: a deployment, a
-// poll, a project that is brought back, a question for a name, a request.
+// A panic is a mistake of this program, usually with one piece of its work: an unforeseen
+// document, image or request. On a device that no one visits the other work is worth more than
+// a clean end. So work on someone's behalf, one piece of many, goes through [Call]: a
+// deployment, a poll, a project to restore, a DNS query, a request.
 //
-// What is not contained ends the process, and whoever supervises it starts it
-// again: what is done before the loops begin, and goroutines that only pass
-// something on between a loop and the kernel or a containerd, whose end would go
-// unnoticed and leave the loop waiting. Locks are given back by defer. Where one
-// is not, whoever waits for it stands still, which the watchdog of the agent
-// notices.
+// Other panics end the process, and its supervisor restarts it: those before the loops begin,
+// and in goroutines that only pass something on between a loop and the kernel or a containerd,
+// whose end would leave the loop waiting unnoticed. Locks are released by defer. If one is
+// not, its waiters hang, which the agent's watchdog notices.
 //
-// Faults that the Go runtime does not let anybody recover from, as two writers of
-// a map or memory that is exhausted, end the process in any case.
+// Faults that cannot be recovered from, such as concurrent map writes or exhausted memory,
+// always end the process.
 package contain
 
 import (
@@ -23,10 +20,10 @@ import (
 	"runtime/debug"
 )
 
-// maxStack bounds, in bytes, what is kept of a stack: it begins with what matters.
+// maxStack limits, in bytes, what is kept of a stack: it begins with what matters.
 const maxStack = 8 << 10
 
-// Panic is a panic as the error of what was being done.
+// Panic is a panic, as the error of the work it ended.
 type Panic struct {
 	Value any
 	Stack string
@@ -34,7 +31,7 @@ type Panic struct {
 
 func (p *Panic) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
 
-// Call calls do. If that panics, the error is a *Panic.
+// Call calls do, and returns a panic of it as a *Panic.
 func Call(do func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -44,8 +41,8 @@ func Call(do func() error) (err error) {
 	return do()
 }
 
-// Caught makes an error of what recover returned, in the function that calls it.
-// A *Panic that was passed on by another goroutine keeps its stack.
+// Caught makes an error of what recover returned. It must be called by the function that
+// recovers. A *Panic passed on by another goroutine keeps its stack.
 func Caught(v any) *Panic {
 	if p, ok := v.(*Panic); ok {
 		return p

@@ -1,6 +1,5 @@
-// Package containerd connects to a containerd with that one's own client, and has
-// the few things that the runtime agrees on beside it: which services it uses, and
-// a bound for what unpacking a layer may write.
+// Package containerd connects to a containerd with its own client, and holds what the parts of
+// the runtime share about it: the services it uses, and a limit for unpacking layers.
 package containerd
 
 import (
@@ -24,8 +23,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Client is what the runtime uses of containerd's *client.Client: services that
-// containerd 1.6 has as well. Tests put others in their place.
+// Client is the part of containerd's *client.Client that the runtime uses: only services that
+// containerd 1.6 has too. Tests substitute it.
 type Client interface {
 	ContentStore() content.Store
 	ImageService() images.Store
@@ -44,25 +43,23 @@ type Client interface {
 var _ Client = (*client.Client)(nil)
 
 const (
-	// connectAgain is how long Connect waits before it asks once more.
+	// connectAgain is the pause between attempts of Connect.
 	connectAgain = 50 * time.Millisecond
 
-	// Once its containerd is gone, a connection is tried again this often.
+	// The delay between attempts to reconnect.
 	firstRetry, lastRetry = 50 * time.Millisecond, time.Second
 
-	// dialTimeout is how long a socket may take to accept, and to say that gRPC is
-	// spoken there.
+	// dialTimeout limits how long a socket may take to accept and to speak gRPC.
 	dialTimeout = 10 * time.Second
 
-	// maxHeader bounds the headers and trailers of an answer, in bytes. Messages of
-	// errors are among them. How big an answer may be is bounded by the client: 16 MiB.
+	// maxHeader limits the headers and trailers of an answer, which include error messages, in
+	// bytes. The client limits an answer to 16 MiB.
 	maxHeader = 64 << 10
 )
 
-// Connect waits until the containerd behind a unix socket answers, or ctx ends. Calls
-// are made in namespace unless their context names another; it is created where it is
-// missing. The client connects again by itself when that containerd restarts; calls
-// fail as unavailable meanwhile.
+// Connect waits until the containerd behind a unix socket answers, or ctx ends. Calls use
+// namespace, which is created if missing, unless their context names another. The client
+// reconnects by itself when containerd restarts; meanwhile calls fail as unavailable.
 func Connect(ctx context.Context, socket, namespace string) (*client.Client, error) {
 	c, err := Open(socket, namespace)
 	for err == nil {
@@ -86,21 +83,21 @@ func Connect(ctx context.Context, socket, namespace string) (*client.Client, err
 	return nil, err
 }
 
-// Open is Connect without waiting: nobody may be there yet, and the namespace neither.
+// Open is Connect without waiting: containerd and the namespace need not exist yet.
 func Open(socket, namespace string) (*client.Client, error) {
 	retry := backoff.DefaultConfig
 	retry.BaseDelay, retry.MaxDelay = firstRetry, lastRetry
 	return client.New(socket, client.WithDefaultNamespace(namespace), client.WithExtraDialOpts([]grpc.DialOption{
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: dialTimeout}),
 		grpc.WithMaxHeaderListSize(maxHeader),
-		// The client's own dialer waits for a socket that is not there, and calls with it.
+		// The client's own dialer waits for a missing socket, and calls with it.
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}),
 	}))
 }
 
-// Address is the path of the socket of the containerd that a client speaks to.
+// Address returns the socket path of a client's containerd.
 func Address(c Client) string {
 	conn, ok := c.Conn().(*grpc.ClientConn)
 	if !ok {
@@ -109,6 +106,6 @@ func Address(c Client) string {
 	return strings.TrimPrefix(conn.Target(), "unix://")
 }
 
-// RecoveredLease holds the content that is on the device since the database of the
-// embedded containerd was lost, until it is known which of it is still wanted.
+// RecoveredLease holds the content found on the device after the database of the embedded
+// containerd was lost, until it is known which of it is still wanted.
 const RecoveredLease = "margolite-recovered"

@@ -7,8 +7,7 @@ import (
 	"github.com/containerd/containerd/v2/core/mount"
 )
 
-// WrittenDirs are the directories that hold what is written to mounts. What is mounted
-// read-only is somebody else's.
+// WrittenDirs returns the directories that writes to mounts go to; none for read-only mounts.
 func WrittenDirs(mounts []mount.Mount) (dirs []string) {
 	for _, m := range mounts {
 		switch {
@@ -24,8 +23,8 @@ func WrittenDirs(mounts []mount.Mount) (dirs []string) {
 	return dirs
 }
 
-// OverlayDirs are the directories of an overlay: upper holds what is written, if it is
-// not "", and lower are those below it, the topmost first.
+// OverlayDirs returns the directories of an overlay: upper for writes, or "", and lower below
+// it, the topmost first.
 func OverlayDirs(m mount.Mount) (upper string, lower []string) {
 	for _, o := range m.Options {
 		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {

@@ -10,20 +10,22 @@ import (
 // ErrMemory says that a layer cannot be unpacked within the memory of this device.
 var ErrMemory = errors.New("unpacking needs more memory than this device can afford")
 
-// Space bounds what Apply writes. An applier that runs in this process asks it; see BoundedBySpace.
+// Space limits what Apply writes. An applier that runs in this process asks it; see
+// BoundedBySpace.
 type Space interface {
-	// Take is called before so many bytes and files are written. Its error ends Apply, which returns it.
+	// Take is called before so many bytes and files are written. Its error ends Apply, which
+	// returns it.
 	Take(bytes, files int64) error
-	// Wrote is called with what has been read of the layer, for most of it was written.
+	// Wrote reports bytes read of the layer, most of which were written.
 	Wrote(bytes int64)
 }
 
-// WithSpace is a context whose calls of Apply ask space.
+// WithSpace returns a context whose calls of Apply ask space.
 func WithSpace(ctx context.Context, space Space) context.Context {
 	return context.WithValue(ctx, spaceKey{}, space)
 }
 
-// SpaceOf is the space of a context; nil if it has none.
+// SpaceOf returns the space of a context; nil: none.
 func SpaceOf(ctx context.Context) Space {
 	space, _ := ctx.Value(spaceKey{}).(Space)
 	return space
@@ -31,7 +33,7 @@ func SpaceOf(ctx context.Context) Space {
 
 type spaceKey struct{}
 
-// BoundedBySpace says whether an applier asks the Space of its context.
+// BoundedBySpace reports whether an applier asks the Space of its context.
 func BoundedBySpace(a diff.Applier) bool {
 	bounded, ok := a.(interface{ BoundedBySpace() bool })
 	return ok && bounded.BoundedBySpace()

@@ -1,4 +1,4 @@
-// Package fault is the one form of the errors that the callers of the runtime act on.
+// Package fault has the one error type that callers of the runtime act on.
 package fault
 
 import (
@@ -6,32 +6,30 @@ import (
 	"errors"
 )
 
-// Code says what kind of failure an Error is, for callers that branch.
+// Code is the kind of failure of an Error, for callers that branch.
 type Code string
 
-// The codes of Error.
 const (
-	Unsupported    Code = "unsupported"     // this runtime or this device cannot do what is asked for
-	InvalidPackage Code = "invalid-package" // a package, its Compose file or an image is wrong, as it was published
-	Garbled        Code = "garbled"         // what came is not what was to come: later may work
+	Unsupported    Code = "unsupported"     // this runtime or device cannot do it
+	InvalidPackage Code = "invalid-package" // a package, its Compose file or an image is wrong, as published
+	Garbled        Code = "garbled"         // the content is not what was expected: a retry may help
 	NotFound       Code = "not-found"       // the registry does not have the package or image
-	Unreachable    Code = "unreachable"     // no answer, or the registry is in trouble: later may work
-	Denied         Code = "denied"          // credentials are missing or were not accepted
-	Refused        Code = "refused"         // the configuration of this device forbids it, such as plain HTTP
-	Unsigned       Code = "unsigned"        // it has to be signed, and has no signature that counts
+	Unreachable    Code = "unreachable"     // no answer, or a failing registry: a retry may help
+	Denied         Code = "denied"          // credentials are missing or rejected
+	Refused        Code = "refused"         // the device's configuration forbids it, such as plain HTTP
+	Unsigned       Code = "unsigned"        // a required signature is missing or not accepted
 	NoSpace        Code = "no-space"        // the images do not fit on this device
 	Conflict       Code = "conflict"        // another project has the port, the name or the address
 	StartFailed    Code = "start-failed"    // a container could not be created or started
 	Exited         Code = "exited"          // a container ended during start-up
-	Unhealthy      Code = "unhealthy"       // a container runs, and its health check fails
+	Unhealthy      Code = "unhealthy"       // a container runs, but its health check fails
 	Timeout        Code = "timeout"         // the caller's deadline passed
 	Internal       Code = "internal"        // this device: disk, kernel, containerd
 )
 
-// Error is a failure that concerns one object: a service, an image, a package, a project.
 type Error struct {
 	Code   Code
-	Object string // empty: who called says it
+	Object string // "": the caller names it
 	Err    error
 }
 
@@ -44,7 +42,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// CodeOf is the code of the first *Error in err's chain; Timeout for a deadline, else Internal.
+// CodeOf returns the code of the first *Error in err's chain; Timeout for a deadline, else
+// Internal.
 func CodeOf(err error) Code {
 	var typed *Error
 	switch {

@@ -1,9 +1,8 @@
-// Package kernel knows which options of the kernel workloads need.
+// Package kernel knows the kernel options that workloads need.
 //
-// There is one list, margolite.cfg in this directory, in the form in which kernel
-// builds take it; the fragments in packaging are the same bytes. What is missing
-// in a configuration may still work, and the other way round, so that this is
-// advice: runtime/embedded and runtime/network try out what they need.
+// There is one list, margolite.cfg in this directory, in the form that kernel builds take; the
+// fragments in packaging are the same bytes. A configuration is only a hint of what works:
+// runtime/embedded and runtime/network try what they need.
 package kernel
 
 import (
@@ -21,23 +20,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fragment is the list of options, as kernel builds take it.
+// Fragment is the list of options in the form that kernel builds take.
 //
 //go:embed margolite.cfg
 var Fragment string
 
-// maxConfig bounds the configuration of a kernel; those of distributions have
-// 300 KB.
+// maxConfig limits a kernel's configuration, in bytes; those of distributions have 300 KB.
 const maxConfig = 4 << 20
 
-// Option is one option of the kernel.
+// Option is a kernel option.
 type Option struct {
 	Name  string // with CONFIG_
-	For   string // what it is needed for
-	Extra bool   // by some workloads alone
+	For   string // its purpose
+	Extra bool   // needed by some workloads only
 }
 
-// Options are all that are in the fragment, in its order.
+// Options returns all options of the fragment in its order.
 func Options() []Option {
 	var options []Option
 	var paragraph Option
@@ -60,9 +58,9 @@ func Options() []Option {
 	return options
 }
 
-// Missing compares what the running kernel says of itself, under root, with the
-// options that are needed, without the extra ones. It returns the file that it
-// looked at. An error that wraps fs.ErrNotExist means that there is none.
+// Missing returns the needed options, not the extra ones, that the configuration of the running
+// kernel, under root, lacks; and the file that it read. The error wraps fs.ErrNotExist if
+// there is no such file.
 func Missing(root string) (file string, missing []Option, err error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -92,7 +90,7 @@ func Missing(root string) (file string, missing []Option, err error) {
 	return "", nil, fmt.Errorf("the kernel does not reveal its configuration: %w", fs.ErrNotExist)
 }
 
-// read gives the options that are y or m.
+// read returns the options that are y or m.
 func read(r io.Reader, compressed bool) (map[string]bool, error) {
 	if compressed {
 		z, err := gzip.NewReader(r)

@@ -1,8 +1,8 @@
-// Package limit bounds how much work is done at once, so that no party holds up another one.
+// Package limit limits how much work is done at once, so that no party holds up another.
 //
-// Work needs a Slot of a Limiter. Slots are granted in the order in which they were asked for, except that who is kept
-// from one by a Bound is passed over, and that a party whose work was slow lately comes after the others. Work that brings
-// too little (Rate) has its slot taken away when another party waits for whom that would help.
+// Work needs a Slot of a Limiter. Slots are granted in the order of requests, except that work
+// stopped by a Bound is passed over, and that a party whose work was slow lately comes last.
+// Work that progresses too slowly (Rate) loses its slot when that helps another party.
 package limit
 
 import (
@@ -12,21 +12,20 @@ import (
 	"time"
 )
 
-const maxSlow = 64 // parties that are remembered
+const maxSlow = 64 // parties remembered
 
-// Key says what work is for.
+// Key identifies the purpose of work.
 type Key struct {
-	Party string // whose pace it has, such as a registry; "": that of this device
-	Kind  string // what it has in common with other work, such as a digest; "": nothing
+	Party string // whose pace it has, such as a registry; "": this device's
+	Kind  string // what it shares with other work, such as a digest; "": nothing
 }
 
-// Bound is how many slots may be held that count beside one that is wanted.
+// Bound limits the slots held that count beside a wanted one.
 type Bound struct {
 	Most   int
 	Counts func(held, wanted Key) bool
 }
 
-// Limiter grants slots.
 type Limiter struct {
 	bounds []Bound
 	memory time.Duration
@@ -35,10 +34,10 @@ type Limiter struct {
 	held []*Slot
 	line []*Slot              // in the order of their requests
 	slow map[string]time.Time // parties -> when their work was slow
-	idle chan struct{}        // gets a word when no slot is held; nil: slots are granted
+	idle chan struct{}        // notified when no slot is held; nil: slots are granted
 }
 
-// New makes a limiter that remembers for a time which parties were slow.
+// New makes a limiter that remembers slow parties for the given time.
 func New(memory time.Duration, bounds ...Bound) *Limiter {
 	return &Limiter{bounds: bounds, memory: memory, slow: make(map[string]time.Time)}
 }
@@ -50,15 +49,15 @@ type Slot struct {
 	granted chan struct{}
 	preempt func()
 
-	// Guarded by of.mu, as Kind is:
+	// Guarded by of.mu, as is Kind:
 	spare  bool     // another party may have it
-	except []string // not for work of these kinds
+	except []string // kinds of work that may not have it
 	given  bool     // preempt was called
 }
 
-// Acquire waits for a slot, which has to be released. preempt is called when another party is to have the slot, under a
-// lock and once; nil: it is kept. waits is called when the slot is not free at once, with whether the party is known to be
-// slow; nil: nobody is told.
+// Acquire waits for a slot, which has to be released. preempt is called once, under a lock, when
+// another party needs the slot; nil: it is kept. waits is called if the slot is not free at
+// once, with whether the party is known to be slow; nil: ignored.
 func (l *Limiter) Acquire(ctx context.Context, key Key, preempt func(), waits func(slow bool)) (*Slot, error) {
 	s := l.slot(key, preempt)
 	l.mu.Lock()
@@ -66,7 +65,7 @@ func (l *Limiter) Acquire(ctx context.Context, key Key, preempt func(), waits fu
 	l.grant()
 	slow := l.isSlow(key.Party)
 	l.mu.Unlock()
-	select { // one that is free is not refused
+	select { // a free one is granted even if ctx has ended
 	case <-s.granted:
 		return s, nil
 	default:
@@ -87,7 +86,7 @@ func (l *Limiter) slot(key Key, preempt func()) *Slot {
 	return &Slot{Key: key, of: l, granted: make(chan struct{}), preempt: preempt}
 }
 
-// Try is Acquire for work that does not wait; nil: no slot is free.
+// Try is Acquire without waiting; nil: no slot is free.
 func (l *Limiter) Try(key Key, preempt func()) *Slot {
 	s := l.slot(key, preempt)
 	l.mu.Lock()
@@ -99,7 +98,7 @@ func (l *Limiter) Try(key Key, preempt func()) *Slot {
 	return s
 }
 
-// Ahead are the parties whose slots keep another one of this key from being granted; none: it would be.
+// Ahead returns the parties whose slots block a new one with this key; none: it is free.
 func (l *Limiter) Ahead(key Key) (parties []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +112,7 @@ func (l *Limiter) Ahead(key Key) (parties []string) {
 	return parties
 }
 
-// Parties are those that hold slots for work of a kind.
+// Parties returns the parties that hold slots for work of a kind.
 func (l *Limiter) Parties(kind string) (parties []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,8 +124,8 @@ func (l *Limiter) Parties(kind string) (parties []string) {
 	return parties
 }
 
-// Shut waits until no slot is held, and keeps any from being granted until open is called. Spare slots are taken away;
-// false: some slot is not spare, or ctx has ended.
+// Shut waits until no slot is held, and grants none until open is called. Spare slots are taken
+// away; false: some slot is not spare, or ctx has ended.
 func (l *Limiter) Shut(ctx context.Context) (open func(), ok bool) {
 	l.mu.Lock()
 	if l.idle != nil || slices.ContainsFunc(l.held, func(h *Slot) bool { return !h.spare || h.preempt == nil }) {
@@ -158,7 +157,7 @@ func (l *Limiter) Shut(ctx context.Context) (open func(), ok bool) {
 	}
 }
 
-// Become changes the kind of work that a slot is for.
+// Become changes the kind of a slot's work.
 func (s *Slot) Become(kind string) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *Slot) Become(kind string) {
 	s.of.grant()
 }
 
-// Release gives the slot back. It may be called again.
+// Release gives the slot back. It may be repeated.
 func (s *Slot) Release() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -176,7 +175,7 @@ func (s *Slot) Release() {
 	s.of.grant()
 }
 
-// Slow tells whether the work of the slot's party is slow.
+// Slow sets whether the work of the slot's party is slow.
 func (s *Slot) Slow(slow bool) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -190,7 +189,7 @@ func (s *Slot) Slow(slow bool) {
 	s.of.slow[s.Party] = time.Now()
 }
 
-// Spare tells whether another party that waits may have the slot, unless it is for work of some kinds.
+// Spare sets whether a waiting party may have the slot, except for work of some kinds.
 func (s *Slot) Spare(spare bool, except ...string) {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -203,7 +202,7 @@ func (l *Limiter) isSlow(party string) bool {
 	return slow && time.Since(seen) < l.memory
 }
 
-// grant hands out what is free, first to parties that are not slow, and takes away what is spare.
+// grant hands out free slots, first to parties that are not slow, and takes away spare ones.
 func (l *Limiter) grant() {
 	if l.idle != nil {
 		if len(l.held) == 0 {
@@ -226,7 +225,7 @@ func (l *Limiter) grant() {
 	}
 	given := func(h *Slot) bool { return h.given }
 	for _, w := range l.line {
-		if l.full(w.Key, given) == nil { // once that has been released
+		if l.full(w.Key, given) == nil { // granted once the taken slot is released
 			continue
 		}
 		// Another slot of the same party would be no faster.
@@ -243,7 +242,7 @@ func (l *Limiter) grant() {
 
 func nobody(*Slot) bool { return false }
 
-// full is the first bound that keeps work from being granted without those that are gone; nil: it could be.
+// full returns the first bound that blocks work if the gone slots were released; nil: none.
 func (l *Limiter) full(wanted Key, gone func(*Slot) bool) *Bound {
 	for i := range l.bounds {
 		b := &l.bounds[i]

@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// undisturbed is for how many windows work keeps its slot as long as it is above the floor. After that the rate that it
-	// needs while others wait doubles with each window, up to mostDoubled times.
+	// undisturbed is how many windows work keeps its slot if it is above the floor. After that, the
+	// rate it needs while others wait doubles with each window, up to mostDoubled times.
 	undisturbed = 10
 	mostDoubled = 20
 	silent      = 2 // windows without a byte
 )
 
-// ErrSilent says that nothing came.
+// ErrSilent says that no data arrived.
 var ErrSilent = errors.New("nothing was received")
 
-// Rate is what work has to bring.
+// Rate is the speed that work must have.
 type Rate struct {
-	Floor  int64         // bytes a minute, below which it is slow; 0: none
+	Floor  int64         // bytes a minute below which it is slow; 0: none
 	Window time.Duration // over which it is measured
 }
 
-// Watch measures the bytes that have come until ctx ends, or nothing has come for two windows: then it returns ErrSilent.
-// Work that is below the floor is slow, which told is called with after each window, and its slot is spare. So is in the
-// end that of work above it, unless it is fast.
+// Watch measures the received bytes until ctx ends, or two windows pass without any: then it
+// returns ErrSilent. It calls told after each window. Work below the floor is slow and its slot
+// spare; in the end so is the slot of work above it that is not fast.
 func (r Rate) Watch(ctx context.Context, s *Slot, came *atomic.Int64, told func(perMinute int64, slow bool)) error {
 	tick := time.NewTicker(r.Window)
 	defer tick.Stop()

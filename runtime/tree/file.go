@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a regular file for reading, and nothing else. It waits for no writer of a FIFO, and for nobody who holds a
-// lease on the file.
+// Open opens a regular file for reading, and nothing else. It waits for no writer of a FIFO, and
+// for no lease on the file.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -24,7 +24,7 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile reads a file, as Open opens it, of at most so many bytes.
+// ReadFile reads a file of at most so many bytes; see Open.
 func ReadFile(path string, most int64) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds the memory for the directories above the one that is looked at, 24 bytes each.
+// maxDepth limits the memory for the directories above the current one, 24 bytes each.
 const maxDepth = 1 << 17
 
 var (
@@ -16,8 +16,8 @@ var (
 	errTooDeep = fmt.Errorf("it is nested deeper than %d directories", maxDepth)
 )
 
-// Size is how many bytes of its medium the directory at path takes, with all below it. What is mounted there does not
-// count. With an error it is what was counted until then.
+// Size returns the bytes that the directory at path takes on its medium, with everything below
+// it except mounts. With an error it returns those counted so far.
 func Size(ctx context.Context, path string) (bytes int64, err error) {
 	err = walk(ctx, path, func(depth int, blocks int64) bool {
 		bytes += blocks
@@ -32,7 +32,7 @@ func Size(ctx context.Context, path string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// IsDeeper says whether there are more than so many directories in one another below path.
+// IsDeeper reports whether directories below path are nested more than levels deep.
 func IsDeeper(ctx context.Context, path string, levels int) (bool, error) {
 	err := walk(ctx, path, func(depth int, _ int64) bool { return depth <= levels }, false)
 	if err == errStopped {
@@ -46,14 +46,14 @@ func IsDeeper(ctx context.Context, path string, levels int) (bool, error) {
 
 var errStopped = errors.New("stopped")
 
-// level is a directory above the one that is looked at.
+// level is a directory above the current one.
 type level struct {
 	inode
 	next int64 // where it goes on
 }
 
-// walk calls visit for the directory at path and all below it, with how deep it is and the bytes of its medium, and of
-// files too where their sizes are asked for. It stops when visit returns false.
+// walk calls visit for the directory at path and all below it, with its depth and its bytes on
+// the medium; files: also for files, for their sizes. It stops when visit returns false.
 func walk(ctx context.Context, path string, visit func(depth int, bytes int64) bool, files bool) error {
 	fd, err := openRoot(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func walk(ctx context.Context, path string, visit func(depth int, bytes int64) b
 				continue
 			}
 			child, err := openChild(fd, e.name)
-			if err != nil { // it is gone, or something else by now, or mounted
+			if err != nil { // it is gone, replaced or mounted on
 				if err == unix.EMFILE || err == unix.ENFILE || err == unix.EACCES || err == unix.EIO {
 					return err
 				}
@@ -137,7 +137,7 @@ func walk(ctx context.Context, path string, visit func(depth int, bytes int64) b
 	}
 }
 
-// blocksOf is how many bytes of its medium a file takes; 0 if it is gone.
+// blocksOf returns the bytes a file takes on its medium; 0 if it is gone.
 func blocksOf(fd int, name string) int64 {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {

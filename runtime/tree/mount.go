@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Detach unmounts whatever is mounted at path, however often, without waiting for those who use it. It does not ask what
-// is mounted there: a file server that is gone would not answer. Nothing is no error.
+// Detach unmounts everything mounted at path, lazily and without asking what it is: a file
+// server that is gone would not answer. It is no error if nothing is mounted.
 func Detach(path string) error {
 	for {
 		switch err := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); {
@@ -24,8 +24,8 @@ func Detach(path string) error {
 	}
 }
 
-// EachMount calls visit with each mount point of this process, and what the kernel shows as the device that is mounted
-// there, until it wants no more.
+// EachMount calls visit with each mount point of this process and its device as the kernel
+// shows it, while visit wants more.
 func EachMount(visit func(at, device string) (more bool)) error {
 	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -35,11 +35,11 @@ func EachMount(visit func(at, device string) (more bool)) error {
 	return eachMount(table, visit)
 }
 
-// maxLine is how many bytes of a line are looked at. One of an overlay of many layers may be much longer, and moby/sys/mountinfo
-// then reads nothing at all: a workload may have such.
+// maxLine limits what is read of a line. An overlay of many layers may have a much longer one,
+// for which moby/sys/mountinfo fails altogether: a workload may have such.
 const maxLine = 64 << 10
 
-// mountEscapes reads a path as mountinfo has it, see proc(5).
+// mountEscapes decodes a path in mountinfo, see proc(5).
 var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 func eachMount(table io.Reader, visit func(at, device string) (more bool)) error {

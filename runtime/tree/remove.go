@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes what is at path, with all below it. It may be repeated after it was interrupted. Nothing being there is no
-// error; something mounted there or below is one, and stays.
+// Remove removes path with everything below it. It may be repeated after an interruption. A
+// missing path is no error; a mount at or below it is one, and stays.
 func Remove(ctx context.Context, path string) error {
 	err := remove(ctx, path)
 	if err != nil {
@@ -42,7 +42,7 @@ func remove(ctx context.Context, path string) error {
 	})
 }
 
-// Empty removes all below the directory at path.
+// Empty removes everything below the directory at path.
 func Empty(ctx context.Context, path string) error {
 	root, err := openRoot(path)
 	if errors.Is(err, unix.ENOENT) {
@@ -59,12 +59,12 @@ func Empty(ctx context.Context, path string) error {
 	return nil
 }
 
-// flattener removes what is in a directory. It moves the directories below those that it removes up into the root, so that
-// it needs neither a descriptor nor a path for each level: two descriptors are open at a time.
+// flattener empties a directory. It moves nested directories up into the root, so that it needs
+// neither a descriptor nor a path per level: two descriptors are open at a time.
 type flattener struct {
 	root  int
-	moved uint64 // directories, which are their names
-	did   bool   // something is gone
+	moved uint64 // directories; the count is the next name
+	did   bool   // something was removed
 }
 
 func (f *flattener) empty(ctx context.Context) error {
@@ -86,8 +86,8 @@ func (f *flattener) empty(ctx context.Context) error {
 	}
 }
 
-// pass goes through a directory once, and calls full for the directories in it that are not empty. left says that there was
-// something; err is the last reason why some of it is still there.
+// pass goes through a directory once, and calls full for its non-empty directories. left: there
+// was something; err is the last reason why some of it remains.
 func (f *flattener) pass(ctx context.Context, fd int, full func(context.Context, string) error) (left bool, err error) {
 	r := &reader{}
 	if err := r.seek(fd, 0); err != nil {
@@ -109,10 +109,10 @@ func (f *flattener) pass(ctx context.Context, fd int, full func(context.Context,
 	return left, context.Cause(ctx)
 }
 
-// one removes an entry of a directory. For a directory that is not empty it calls full.
+// one removes an entry of a directory. It calls full for a directory that is not empty.
 func (f *flattener) one(ctx context.Context, fd int, name string, full func(context.Context, string) error) error {
 	err := unix.Unlinkat(fd, name, 0)
-	if err == unix.EISDIR || err == unix.EPERM { // what the systems say of a directory
+	if err == unix.EISDIR || err == unix.EPERM { // errors for directories
 		if asDir := unix.Unlinkat(fd, name, unix.AT_REMOVEDIR); asDir != unix.ENOTDIR {
 			err = asDir
 		}
@@ -129,7 +129,8 @@ func (f *flattener) one(ctx context.Context, fd int, name string, full func(cont
 	return nil
 }
 
-// hoist empties a directory of the root: what is in it goes, and what is below that goes up into the root.
+// hoist empties a directory of the root: it removes entries, and moves nested directories up
+// into the root.
 func (f *flattener) hoist(ctx context.Context, name string) error {
 	fd, err := openChild(f.root, name)
 	if err != nil {
@@ -152,7 +153,7 @@ func (f *flattener) hoist(ctx context.Context, name string) error {
 	}
 }
 
-// lift moves a directory up into the root, under a name that is free.
+// lift moves a directory up into the root, under a free name.
 func (f *flattener) lift(from int, name string) error {
 	for {
 		f.moved++

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sync brings the names in a directory to the medium.
+// Sync writes the names in a directory to the medium.
 func Sync(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -17,7 +17,7 @@ func Sync(dir string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// SyncAll brings everything that was written to the file system of a directory to the medium.
+// SyncAll writes everything in the file system of a directory to the medium.
 func SyncAll(dir string) error {
 	f, err := os.Open(dir)
 	if err == nil {

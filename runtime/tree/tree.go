@@ -1,9 +1,10 @@
-// Package tree removes and measures directories that a workload has filled, unmounts what is in the way, and brings the
-// names in a directory to the medium.
+// Package tree removes and measures directories that a workload has filled, unmounts what is in
+// the way, and syncs names in a directory to the medium.
 //
-// What a workload has filled is hostile: deeper than a path may be long or than there are descriptors, with any number of files in one
-// directory, with symlinks to anywhere, changed while they are looked at. Whatever they are, a call takes a few
-// descriptors and little memory, ends with its context, follows no symlink and crosses no mount point.
+// Such directories are hostile: nested deeper than paths may be long or descriptors available,
+// with any number of files, with symlinks to anywhere, changing meanwhile. A call always uses
+// a few descriptors and little memory, ends with its context, follows no symlink and crosses
+// no mount point.
 package tree
 
 import (
@@ -20,7 +21,7 @@ import (
 type entry struct {
 	name string
 	kind byte  // unix.DT_*
-	next int64 // where the directory goes on after it
+	next int64 // offset after it in the directory
 }
 
 type reader struct {
@@ -35,8 +36,8 @@ const (
 	largePiece = 32 << 10
 )
 
-// seek goes on at an offset that an entry gave, or from the beginning with 0. What it reads first is little, for it may be
-// left at once for a directory below.
+// seek continues at an offset from an entry, or at 0. It first reads little, because the caller
+// may leave at once for a directory below.
 func (r *reader) seek(fd int, offset int64) error {
 	r.fd, r.rest, r.size = fd, nil, smallPiece
 	if _, err := unix.Seek(fd, offset, unix.SEEK_SET); err != nil {
@@ -79,7 +80,7 @@ func retried(call func() (int, error)) (int, error) {
 	}
 }
 
-// isDir says whether an entry is a directory, where the file system does not say so itself.
+// isDir reports whether an entry is a directory, asking if the file system did not say.
 func isDir(fd int, e entry) (bool, error) {
 	if e.kind != unix.DT_UNKNOWN {
 		return e.kind == unix.DT_DIR, nil
@@ -95,14 +96,14 @@ func openRoot(path string) (int, error) {
 	return retried(func() (int, error) { return unix.Open(path, openFlags, 0) })
 }
 
-// openChild opens a directory below another one. The error is unix.EXDEV where something is mounted there.
+// openChild opens a directory in another. The error is unix.EXDEV if something is mounted there.
 func openChild(parent int, name string) (int, error) {
 	how := unix.OpenHow{Flags: openFlags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH}
 	fd, err := retried(func() (int, error) { return unix.Openat2(parent, name, &how) })
 	if err != unix.ENOSYS && err != unix.EPERM {
 		return fd, err
 	}
-	// Before Linux 5.6, or where a seccomp filter does not know the call.
+	// Before Linux 5.6, or if a seccomp filter does not know the call.
 	if fd, err = retried(func() (int, error) { return unix.Openat(parent, name, openFlags, 0) }); err != nil {
 		return -1, err
 	}
@@ -120,7 +121,7 @@ func openChild(parent int, name string) (int, error) {
 	return fd, nil
 }
 
-// mountOf is the mount that a descriptor is on.
+// mountOf returns the mount that a descriptor is on.
 func mountOf(fd int) (string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", fd))
 	if err != nil {
@@ -134,7 +135,7 @@ func mountOf(fd int) (string, error) {
 	return "", errors.New("the kernel does not tell the mount of a descriptor")
 }
 
-// inode identifies a directory while it is there.
+// inode identifies a directory while it exists.
 type inode struct{ dev, ino uint64 }
 
 func inodeOf(fd int) (inode, int64, error) {
