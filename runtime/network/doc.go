@@ -1,135 +1,121 @@
-// Package network gives every service replica its place on the network: a
-// bridge per network, a sandbox (a pinned network namespace with fixed
-// addresses) per replica, hosts and resolv.conf files, DNS, and published ports.
-// It speaks netlink to the kernel, by vishvananda/netlink and google/nftables, and
-// calls no program. It knows neither Compose nor containers: a container joins a
-// sandbox by the path of its namespace, and the next container of the same replica
-// joins it again.
+// Package network gives every service replica its place on the network: a bridge per
+// network, a sandbox (a pinned network namespace with fixed addresses) per replica, hosts and
+// resolv.conf files, DNS, and published ports. It speaks netlink to the kernel, through
+// vishvananda/netlink and google/nftables, and runs no program. It knows neither Compose nor
+// containers: a container joins a sandbox by the path of its namespace, and so does the next
+// container of the same replica.
 //
 // # What it owns
 //
 //	mgl-<owner><network>           a bridge, one per network
 //	mgv-<replica><network>         the host's end of a replica's veth pair
 //	eth0.100                       a VLAN that is the parent of a macvlan or ipvlan network,
-//	                               where it was missing: by its alias
+//	                               if it was missing: identified by its alias
 //	RunDir/netns/<replica>         the replica's namespace, held by a bind mount
 //	RunDir/hosts/<replica>/        hosts, resolv.conf, hostname, on a small tmpfs
-//	RunDir/forwarding, forwarding6 present while forwarding is on only for us: the settings of before
+//	RunDir/forwarding, forwarding6 the former settings, while forwarding is on only for us
 //	table ip margolite             every rule, see [Networks.SyncPorts]
 //	table ip6 margolite            the same, while a network has IPv6
 //	table ip[6] margolite_alive    empty, while an agent watches, see [Networks.Run]
 //
 //	in a sandbox: table ip margolite-dns   leads 127.0.0.11:53 to the sockets of the agent
 //
-// Names are hashes of what they stand for, so that nothing has to be
-// remembered: whoever knows the network, the project, the service and the
-// number finds the link, the file and the namespace. Inside of a sandbox, eth0,
-// eth1 and so on are ours, links of other names and their routes the container's
-// own.
+// Names are hashes of what they stand for, so nothing has to be remembered: network, project,
+// service and number lead to the link, the files and the namespace. In a sandbox, eth0, eth1
+// and so on are ours; other links and their routes are the container's.
 //
 // # Owners
 //
-// Workloads stay when the margolite that made them ends, and another one, with
-// another state directory, may run beside them. What is made on a host carries
-// the mark of its owner, a hash of the resolved path of the state directory, and
-// only its owner changes or removes it:
+// Workloads outlive the margolite that made them, and another one, with another state
+// directory, may run beside them. Everything made on a host carries the mark of its owner, a
+// hash of the resolved path of the state directory, and only its owner changes or removes it:
 //
 //	links       the alias: margolite <network> @<owner> <state directory>
 //	rules       a chain of the table: owner_<owner>
 //	files       the device of their tmpfs: margolite:<owner>:<state directory>
 //	namespaces  the run directory, which one owner has at a time
 //
-// Names of links have the owner in their hash. The table is margolite for the
-// first owner of a host and margolite-<owner> for the next one; packets pass the
-// tables of all, and each speaks of its own bridges only. Subnets that the host
-// has or routes are never chosen, and so not those of others. A port that another
-// owner has published is in use, a VLAN that it made is not shared, and its run
-// directory is refused: the error names its state directory. Forwarding stays on
-// while others have bridges.
+// Names of links contain the owner in their hash. The table is margolite for the first owner
+// of a host and margolite-<owner> for the next; packets pass all tables, each of which
+// mentions its own bridges only. Subnets that the host has or routes, such as another owner's,
+// are never chosen. A port that another owner has published is in use, its VLANs are not
+// shared, and its run directory is refused: the error names its state directory. Forwarding
+// stays on while others have bridges.
 //
 // # Invariants
 //
-// Every function may be repeated after it was killed at any instruction, and
-// then ends in the same state; Ensure functions repair whatever is missing or
-// wrong, Remove functions also remove what is only half there. Nothing outside
-// the names above is changed, save the switches for forwarding, which are on
-// while there are networks. The rules never accept what the host's own firewall
-// drops: they translate addresses, and they drop packets for our bridges.
+// Every function may be repeated after a kill at any instruction, and then ends in the same
+// state: Ensure functions repair whatever is missing or wrong, Remove functions also remove
+// what is incomplete. Nothing outside the names above is changed, except the switches for
+// forwarding, which are on while there are networks. The rules never accept what the host's
+// own firewall drops: they translate addresses, and drop packets for our bridges.
 //
 // # Files that containers may write
 //
-// A container can write the files of its sandbox, so they are hostile input: huge,
-// full, or under a lease. Nobody reads them: what they should contain is kept in
-// memory, and written where it changed or where nothing is known, as after a start.
-// Writing waits for no lease and holds no lock; a container that holds it up loses
-// nothing but changes of its own files, which are retried. Each sandbox has a tmpfs
-// for them, so that it fills no file system of others; pages are charged to the
-// container that writes them. It is unmounted with the sandbox, lazily.
+// A container can write the files of its sandbox, so they are hostile input: huge, full, or
+// under a lease. They are never read: their intended content is kept in memory, and written
+// if it changed or the present content is unknown, as after a start. Writing waits for no
+// lease and holds no lock; a container that blocks it delays only changes of its own files,
+// which are retried. Each sandbox has a tmpfs of its own, so that it fills no one else's; its
+// pages are charged to the container that writes them. It is unmounted, lazily, with the
+// sandbox.
 //
 // # Names
 //
-// The hosts file of a sandbox names every replica that shares a network with it,
-// so that names resolve while no agent runs. What a name may be, the loader says: here
-// it is written as it comes. For programs that ask a nameserver,
-// [Networks.Serve] answers on 127.0.0.11:53 inside of each sandbox, from the same
-// hosts file, with another one of several replicas in front each time. All else is
-// forwarded: to the nameservers of the service as its programs would do it, else to
-// those of the host from there; for a sandbox with internal networks alone, nothing
-// is. While no agent runs, a query is refused at once, and the next
-// nameserver of resolv.conf is asked: one of the host's, which knows no services.
-// Queries are bounded for each sandbox, also in how fast they are answered, and for all.
-// [Networks.RefreshFiles] takes changes of the host's resolv.conf and hosts file over
-// into the sandboxes.
+// The hosts file of a sandbox names every replica that shares a network with it, so names
+// resolve while no agent runs. The loader decides which names are valid; here they are
+// written unchecked. For programs that ask a nameserver, [Networks.Serve] answers on
+// 127.0.0.11:53 in each sandbox from the same hosts file, starting with another replica each
+// time. All other queries are forwarded to the nameservers of the service as its programs
+// would do it, or else to the host's, from the host; not for a sandbox that has only internal
+// networks. While no agent runs, a query is refused at once, and the program asks the next
+// nameserver of resolv.conf: one of the host's, which knows no services. Queries are limited
+// in number and rate per sandbox, and in number for all. [Networks.RefreshFiles] applies
+// changes of the host's resolv.conf and hosts file to the sandboxes.
 //
 // # Published ports and the host's firewall
 //
-// A translated packet is forwarded: it never comes by the rules by which a host
-// guards itself, and a published port would be open to whole the internet
-// behind a firewall that lets nothing in. So where a chain at the hook input may
-// refuse something, the first packet of each connection goes where packets for the
-// host go. If it gets to the end of that, the host's firewall let it pass, and a
-// chain of ours there sends a copy of it to the host's own address, as the host
-// itself would do; so it is translated, and with it what follows. The kernel does
-// all that, so this needs no agent, and a change of the host's rules holds for
-// all new connections at once. Connections that run go on, as they do with
-// stateful rules of the host. A ct mark that the host's rules gave the first
-// packet is lost. A firewall that filters what the host sends has to let the
-// loopback pass. Of the older iptables it is only seen whether it filters. The
-// host itself and containers are not guarded. [PublishOpen] guards
-// nothing. A kernel that cannot copy packets publishes ports for the host and
-// containers only.
+// A translated packet is forwarded: it bypasses the rules that guard the host itself, and a
+// published port would be open to the whole internet behind a firewall that lets nothing in.
+// So if a chain at the hook input may refuse something, the first packet of each connection
+// takes the way of packets for the host. If it reaches the end, the host's firewall let it
+// pass, and a chain of ours there sends a copy of it to the host's own address, as the host
+// itself would; this one is translated, and with it what follows. The kernel does all that, so
+// it needs no agent, and a change of the host's rules applies to all new connections at once.
+// Open connections go on, as with stateful rules of the host. A ct mark that the host's rules
+// gave the first packet is lost. A firewall that filters what the host sends has to let the
+// loopback pass. Of the older iptables only the presence of filters is seen. The host itself
+// and containers are not guarded against; [PublishOpen] guards nothing. A kernel that cannot
+// copy packets publishes ports for the host and containers only.
 //
 // # Beside other firewalls
 //
-// A packet passes only where every table lets it pass. A host that drops what
-// it forwards, as OpenWrt's fw4 and Docker do, has to be told of our bridges:
-// [Advice] says how. A translation that the host makes itself for the same port
-// wins over ours. Reloading Debian's nftables flushes every table; [Networks.Run]
-// hears of it and brings ours back at once, and connections do not notice.
+// A packet passes only if every table lets it pass. A host that drops forwarded packets, as
+// OpenWrt's fw4 and Docker do, has to be told of our bridges: [Advice] says how. The host's
+// own translation of a port wins over ours. Reloading Debian's nftables flushes every table;
+// [Networks.Run] notices and restores ours at once, and connections survive.
 //
-// Where forwarding was off, it is switched on for containers only: the rules drop
-// what is neither from nor to a bridge of ours, also on links that come later,
-// save between links that forwarded by a setting of their own. With the last
-// network all settings are again what they were. Whoever routes something else,
-// as Docker does, has to switch forwarding on before us.
+// If forwarding was off, it is switched on for containers only: the rules drop what is neither
+// from nor to a bridge of ours, even on links that come later, except between links that
+// forwarded by a setting of their own. With the last network all former settings return.
+// Anything else that routes, such as Docker, has to switch forwarding on before us.
 //
 // # What is added to the libraries
 //
-// Every answer of the kernel has a deadline. A list that changed while the kernel
-// wrote it is listed again; google/nftables does not notice, so the generation of
-// the ruleset is compared. In the namespace of a container others may send as well:
-// connections listen to the kernel alone, and where vishvananda/netlink does not
-// let them, what was disturbed is done again. A container can make lists of any
-// length: they are read piece by piece, and what is kept of them is bounded. A
-// decoder that panics on what others made fails that one operation. Changes are
-// heard by goroutines of ours, which end with their owner.
+// Every answer of the kernel has a deadline. A list that changed while the kernel wrote it is
+// listed again; google/nftables does not notice, so the generation of the ruleset is compared.
+// In the namespace of a container others may send as well: connections accept only the kernel,
+// and where vishvananda/netlink does not allow that, disturbed operations are repeated. A
+// container can make lists of any length: they are read piece by piece, and what is kept is
+// bounded. A decoder that panics on foreign data fails that one operation. Goroutines of ours
+// receive changes, and end with their owner.
 //
 // # Damage
 //
-// Repair is setup. What sets something up compares a survey of the host, which is one
-// list of its links, addresses and routes, with what is wanted, and makes each change by
-// way of the survey. [Networks.Run] has the same functions look first: then the survey
-// makes no change, but says which one it would have been.
+// Repair is setup. Whatever sets something up compares a survey of the host, one list of its
+// links, addresses and routes, with what is wanted, and makes each change through the survey.
+// [Networks.Run] first calls the same functions only to look: then the survey makes no change,
+// but names the one it would have made.
 //
 //	rules ------------------------------ at once --+
 //	links, addresses, routes, forwarding --+       |
@@ -138,46 +124,41 @@
 //	   in order, if nothing more was heard <---------------- nothing differs <----------------+
 //	   set up again, less often each time  <---------------- something does  <----------------+
 //
-// No message of the kernel is read: whatever changed, a look tells more. Where there is
-// always news, Run looks less often, so that it takes a twentieth of the time. What is
-// heard during a look leads to another one, and so does what Run changes itself. What is
-// broken again and again is repaired at intervals that grow to a minute; only rules come
-// back each time, for they keep closed what is closed. [Networks.InOrder] looks itself
-// where Run has not looked yet, so that what is in order is not set up again.
+// The content of the kernel's messages is not read: a look tells more. Under constant news Run
+// looks less often, so that it takes a twentieth of the time. What it hears during a look, its
+// own changes included, leads to another look. What breaks again and again is repaired at
+// intervals that grow to a minute; only rules are restored each time, because they keep closed
+// what is closed. [Networks.InOrder] looks itself if Run has not looked yet, so that intact
+// things are not set up again.
 //
-// What a container does within its namespace is its own affair, save that a pair
-// of links without its other end is made anew. A namespace that is no longer
-// pinned ends with its last process, so [Networks.Adopt] pins it again by way of
-// that process, if it has the sandbox's end of a link; containers then go on.
-// Containers that run keep the files that they have: those that are made again
-// after somebody unmounted them are for the next start.
+// Inside its namespace a container may do as it likes, except that a pair of links that lost
+// one end is made again. A namespace that is no longer pinned ends with its last process, so
+// [Networks.Adopt] pins it again through that process, if it has the sandbox's end of a link;
+// containers then go on. Running containers keep their files: files that are made again after
+// they were unmounted take effect at the next start.
 //
 // # IPv6
 //
-// A network has IPv6 when it is asked for: from a private range of the machine's
-// own (RFC 4193), masqueraded as IPv4 is. Elsewhere IPv6 is switched off on the
-// bridges and in the sandboxes, so that no packet passes around the rules.
-// Addresses inside come from us alone: no router advertisements, no
-// autoconfiguration, no waiting for duplicates.
+// A network has IPv6 if it is asked for: from a private range of the machine's own (RFC 4193),
+// masqueraded like IPv4. Otherwise IPv6 is switched off on the bridges and in the sandboxes,
+// so that no packet bypasses the rules. Addresses inside come from us alone: no router
+// advertisements, no autoconfiguration, no duplicate detection.
 //
-// A host that forwards IPv6 no longer listens to its routers, which would cost
-// it its own address and its way out: links with accept_ra=1 get accept_ra=2
-// before forwarding is switched on, also those that come later, and 1 again
-// after it was switched off. Who configures addresses by a program, as
-// systemd-networkd does, has to say there that routers are to be listened to
+// A host that forwards IPv6 stops listening to its routers, which would cost it its own address
+// and its way out: links with accept_ra=1, including later ones, get accept_ra=2 before
+// forwarding is switched on, and 1 again after it was switched off. A program that configures
+// addresses, such as systemd-networkd, needs its own setting to listen to routers
 // (IPv6AcceptRA=yes). The host does not reach published ports by ::1.
 //
 // # macvlan and ipvlan
 //
-// Such a link sits on a link of the host and has an address of the network
-// there: none of our rules are on its way, and the host itself does not reach
-// it. It ends with its namespace.
+// Such a link sits on a link of the host and has an address of the network there: none of our
+// rules apply to it, and the host itself does not reach it. It ends with its namespace.
 //
 // # Failure model
 //
-// Workloads keep their network while the agent is stopped: namespaces, links,
-// files and rules live in the kernel and in RunDir. A reboot leaves nothing
-// but plain files in RunDir where that is not a tmpfs; these are recognised
-// and replaced. RunDir has to be seen by the program that joins the
-// namespaces: it must not lie in a mount namespace of the agent's own.
+// Workloads keep their network while the agent is stopped: namespaces, links, files and rules
+// live in the kernel and in RunDir. A reboot leaves at most plain files in RunDir, if that is
+// not a tmpfs; these are recognised and replaced. RunDir must be visible to the program that
+// joins the namespaces, so it must not lie in a mount namespace of the agent's own.
 package network
