@@ -46,7 +46,7 @@ import (
 //	                    ip saddr 172.29.0.0/24 oifname != @bridges masquerade
 //	                    ip saddr 172.29.0.0/24 oifname "mgl-a" ct status dnat masquerade }
 //
-// Where the host's firewall may refuse what comes in, ports are guarded:
+// If the host's firewall may refuse what comes in, ports are guarded:
 //
 //	chain prerouting  { ... instead of jump translate
 //	                    iifname @bridges jump translate }
@@ -60,19 +60,16 @@ import (
 //	chain track       { type filter hook output priority raw - 1
 //	                    oifname "lo" ct state untracked ct zone set 0 }
 //
-// Where forwarding was switched on for containers, the first rule of the chain
-// forward is
+// If forwarding was switched on for containers, the chain forward begins with
 //
 //	iifname != "mgl-*" oifname != "mgl-*" iifname . oifname != @passing drop
 //
-// The table ip6 margolite is the same for IPv6, and there while a network has
-// IPv6.
+// The table ip6 margolite is the same for IPv6, and exists while a network has IPv6.
 //
-// The chains come after those of the host at the standard priorities: the
-// host's translations win, and what it refuses it refuses itself. Accepting
-// here takes nothing back that another table drops. Where somebody else has the
-// table of this name, it is named margolite-1a2b3c4d. The families are ip and ip6
-// because nat in the family inet takes Linux 5.2.
+// The chains come after the host's at the standard priorities: the host's translations win, and
+// what it refuses never gets here. Accepting here does not override another table's drop. If
+// another owner has the table of this name, ours is margolite-1a2b3c4d. The families are ip and
+// ip6 because nat in the family inet needs Linux 5.2.
 const tableName = "margolite"
 
 // lastInput comes after everything else that looks at packets for the host.
