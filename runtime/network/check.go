@@ -17,8 +17,7 @@ type Problem struct {
 	Mend string // how to fix it
 }
 
-// Check tries what the package needs of the kernel, in a temporary network namespace. No
-// problem means that everything works.
+// Check tries in a temporary network namespace what the package needs of the kernel.
 func Check(ctx context.Context) []Problem {
 	if ctx.Err() != nil {
 		return nil
@@ -97,8 +96,7 @@ func single(kind nftables.ChainType, c clause) ruleset {
 
 func (t trial) run() error {
 	conn := newRules()
-	// A kernel without nf_tables answers a transaction only once, and the library waits for
-	// more.
+	// A kernel without nf_tables answers a transaction once; the library waits for more answers.
 	if _, err := listTables(conn); err != nil {
 		return err
 	}

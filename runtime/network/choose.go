@@ -19,7 +19,7 @@ const (
 	minMTU6 = 1280
 )
 
-// privatePools are private IPv4 ranges that few sites use.
+// Few sites use these private IPv4 ranges.
 func privatePools() []netip.Prefix {
 	return []netip.Prefix{
 		netip.MustParsePrefix("172.29.0.0/16"),
@@ -182,8 +182,7 @@ func NextAddress(w Network, within netip.Prefix, taken []netip.Addr) (netip.Addr
 	return netip.Addr{}, fmt.Errorf("cannot choose an address: network %s has none left in %s", w.Name, within)
 }
 
-// hostPrefixes returns the networks that the host has or can route to and that overlap with
-// some of near, except those of the link named except.
+// hostPrefixes returns what the host has or routes near these, except on the link except.
 func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.Prefix, err error) {
 	isNear := func(p netip.Prefix) bool { return slices.ContainsFunc(near, p.Overlaps) }
 	err = surveyed(func(at *survey) error {
@@ -196,8 +195,7 @@ func (f *family) hostPrefixes(except string, near []netip.Prefix) (used []netip.
 			return err
 		}
 		routes, err := allRoutes(at.c, f, func(r netlink.Route) bool {
-			// Prefixes this short, such as 0.0.0.0/1 of a VPN, lead everywhere and say nothing about
-			// addresses in use.
+			// Prefixes this short, such as 0.0.0.0/1 of a VPN, do not tell which addresses are in use.
 			to := prefixOf(r.Dst)
 			return r.LinkIndex != own && to.Bits() >= 8 && isNear(to)
 		})

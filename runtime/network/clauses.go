@@ -16,7 +16,6 @@ import (
 // fields that are loaded one after the other form a long key.
 type clause []expr.Any
 
-// field is a property of a packet.
 type field int
 
 const (
@@ -28,7 +27,6 @@ const (
 	destinationPort
 )
 
-// firstWord is the register of the first four bytes of register 1.
 const firstWord = unix.NFT_REG32_00
 
 // load loads the fields one after the other, from register 1 on.
@@ -43,7 +41,6 @@ func (f *family) load(fields ...field) clause {
 	return all
 }
 
-// loading also returns the size of the field in bytes.
 func (f *family) loading(wanted field, register uint32) (expr.Any, uint32) {
 	switch wanted {
 	case incoming:
@@ -86,12 +83,10 @@ func equals(data []byte) clause {
 
 func compare(op expr.CmpOp, data []byte) expr.Any { return &expr.Cmp{Op: op, Register: 1, Data: data} }
 
-// mask keeps only these bits of register 1.
 func mask(bits []byte) expr.Any {
 	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(bits)), Mask: bits, Xor: make([]byte, len(bits))}
 }
 
-// isIn holds when the address in register 1 is within the prefix.
 func isIn(p netip.Prefix) clause {
 	return clause{mask(net.CIDRMask(p.Bits(), p.Addr().BitLen())), compare(expr.CmpOpEq, p.Masked().Addr().AsSlice())}
 }
@@ -126,13 +121,11 @@ func untracked() clause {
 	return append(connection(expr.CtKeySTATE, expr.CtStateBitUNTRACKED), compare(expr.CmpOpNeq, native(0)))
 }
 
-// track has the kernel track the connection of an untracked packet: setting a zone makes
-// it do so.
+// track has the kernel track an untracked packet: setting a zone does that.
 func track() clause {
 	return clause{&expr.Immediate{Register: 1, Data: []byte{0, 0}}, &expr.Ct{Key: expr.CtKeyZONE, Register: 1, SourceRegister: true}}
 }
 
-// copied sends a copy of the packet to the address in register 1.
 func copied() clause { return clause{&expr.Dup{RegAddr: 1}} }
 
 // connection loads the given flags of the packet's connection.
@@ -148,7 +141,6 @@ func (f *family) toFound() clause {
 	return clause{f.translateTo(1, firstWord+f.size/4)}
 }
 
-// translateTo sends the connection to the address and port in these registers.
 func (f *family) translateTo(address, port uint32) expr.Any {
 	return &expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.table), RegAddrMin: address, RegProtoMin: port}
 }
@@ -167,14 +159,13 @@ func run(chain string) clause {
 // leave returns from the chain; a base chain then applies its policy.
 func leave() clause { return clause{&expr.Verdict{Kind: expr.VerdictReturn}} }
 
-// ifname is the name of a link as the kernel compares it.
 func ifname(name string) []byte {
 	b := make([]byte, unix.IFNAMSIZ)
 	copy(b[:unix.IFNAMSIZ-1], name)
 	return b
 }
 
-// padded is a port as part of a longer key.
+// padded pads a port to the 4 bytes it takes in a longer key.
 func padded(port uint16) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, port), 0, 0)
 }

@@ -53,7 +53,6 @@ func newDNS(resolvConf string, logger *slog.Logger, contained func(what string, 
 	}
 }
 
-// zone answers for one sandbox.
 type zone struct {
 	dns   *dns
 	name  string
@@ -68,7 +67,6 @@ type zone struct {
 	listen  net.Listener
 }
 
-// view is what a zone needs to know about its sandbox.
 type view struct {
 	Sandbox
 	files *sandboxFiles // with its hosts file
@@ -131,16 +129,14 @@ func (d *dns) remove(name string) {
 	}
 }
 
-// hasDNS reports whether a sandbox gets answers: not on the host's network or on none.
+// hasDNS is false on the host's network and without networks.
 func (s Sandbox) hasDNS() bool { return !s.Host && len(s.Attached) > 0 }
 
-// isInternal reports whether a sandbox has no way out.
 func (s Sandbox) isInternal() bool {
 	return !slices.ContainsFunc(s.Attached, func(a Attachment) bool { return !a.Network.Internal })
 }
 
-// open opens the sockets of a zone in its namespace unless they are open. The caller holds
-// the lock.
+// open opens the zone's sockets unless they are open. The caller holds the lock.
 func (z *zone) open() {
 	var stat unix.Stat_t
 	err := unix.Stat(z.netns, &stat)

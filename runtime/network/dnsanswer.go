@@ -23,7 +23,6 @@ const (
 	addressSize = 12 // of an answer, without the address itself
 )
 
-// question is one parsed query.
 type question struct {
 	header dnsmessage.Header
 	dnsmessage.Question
@@ -102,8 +101,7 @@ func (z *zone) local(q question) []byte {
 	return q.addresses(z.wanted(q, addrs))
 }
 
-// localAfterAll answers a name with a search domain, when no nameserver knows it: it may
-// also be that of a host on site.
+// localAfterAll answers a name with a search domain that no nameserver knows.
 func (z *zone) localAfterAll(q question) []byte {
 	v := z.view.Load()
 	for _, domain := range v.resolver(readResolvConf(z.dns.resolvConf)).search {
@@ -174,7 +172,6 @@ func (q question) pointer(name string) []byte {
 	return q.addresses(nil) // also for labels that only hosts files can hold
 }
 
-// failure answers with a code alone.
 func (q question) failure(code dnsmessage.RCode) []byte { return q.build(q.reply(code), nil) }
 
 func (q question) reply(code dnsmessage.RCode) dnsmessage.Header {
@@ -213,7 +210,6 @@ func (q question) build(header dnsmessage.Header, answers func(*dnsmessage.Build
 	return message
 }
 
-// lookup returns the distinct addresses of a name in a hosts file.
 func lookup(hosts []byte, name string) []netip.Addr {
 	if name == "" {
 		return nil
@@ -234,7 +230,6 @@ func lookup(hosts []byte, name string) []netip.Addr {
 	return addrs
 }
 
-// reverseLookup returns the first name of an address in a hosts file.
 func reverseLookup(hosts []byte, addr netip.Addr) (name string) {
 	eachHost(hosts, func(text, names []byte) bool {
 		if a, err := netip.ParseAddr(string(text)); err != nil || a.Unmap() != addr {

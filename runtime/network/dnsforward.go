@@ -19,8 +19,7 @@ const (
 	forwardTimeout = 4 * time.Second // of all: programs wait five seconds
 )
 
-// forward asks the nameservers one after the other, and returns the answer for the client.
-// It overwrites the message.
+// forward asks the nameservers in turn. It overwrites the message.
 func (z *zone) forward(ctx context.Context, q question, message []byte, stream bool) []byte {
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
@@ -94,7 +93,6 @@ func ask(ctx context.Context, timeout time.Duration, netns string, server netip.
 	return nil, err
 }
 
-// isAnswer reports whether a message answers this question with this ID.
 func isAnswer(answer, id []byte, asked question) bool {
 	if len(answer) < headerSize || answer[2]&0x80 == 0 || !bytes.Equal(answer[:2], id) {
 		return false

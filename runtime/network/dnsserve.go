@@ -59,8 +59,7 @@ func (z *zone) packet(ctx context.Context, conn *net.UDPConn, peer netip.AddrPor
 	})
 }
 
-// answer returns a reply that is known here, or the question to forward, with its slot
-// taken; neither if the message deserves no answer.
+// answer returns a reply, or a question to forward that holds a slot, or neither.
 func (z *zone) answer(message []byte, stream bool) (reply []byte, forward *question) {
 	q, code, ok := parseQuestion(message, stream)
 	if !ok {
@@ -131,7 +130,6 @@ func (z *zone) stream(ctx context.Context, conn net.Conn) error {
 	return writeStream(conn, reply)
 }
 
-// readStream reads a message prefixed with its size.
 func readStream(r io.Reader, buffer []byte) (int, error) {
 	if _, err := io.ReadFull(r, buffer[:2]); err != nil {
 		return 0, err
@@ -143,7 +141,7 @@ func readStream(r io.Reader, buffer []byte) (int, error) {
 	return io.ReadFull(r, buffer[:size])
 }
 
-// writeStream writes a message prefixed with its size, in one packet.
+// writeStream writes the size and the message in one packet.
 func writeStream(w io.Writer, message []byte) error {
 	_, err := w.Write(append(binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(message)), uint16(len(message))), message...))
 	return err

@@ -23,8 +23,7 @@ import (
 // may make them huge, hold a lease on them, or fill their file system. So each sandbox has a
 // small tmpfs for them, and the agent never reads them: it keeps what they should contain.
 const (
-	// filesSize is the size of a tmpfs in bytes: three pages, even of 64 KiB. It grows with
-	// what we write.
+	// filesSize, in bytes, has room for three pages even of 64 KiB. It grows with what we write.
 	filesSize   = 256 << 10
 	filesInodes = 16 // the directory and three files; the kernel keeps some for itself
 
@@ -41,7 +40,6 @@ const (
 	hostnameName   = "hostname"
 )
 
-// errHeld says that a container blocks the agent's writes to a file.
 var errHeld = errors.New("a container blocks writes to its file")
 
 // sandboxFiles writes the files of one sandbox, one write at a time.
@@ -137,8 +135,7 @@ func (f *sandboxFiles) begin() {
 	}
 	idle := make(chan struct{})
 	f.idle = idle
-	// It ends with its last system call. A container can delay that for as long as it runs,
-	// and delays only its own files.
+	// A container can delay its last system call, and so its end, but only for its own files.
 	go func() {
 		defer close(idle)
 		for {
@@ -197,7 +194,6 @@ func (f *sandboxFiles) differing() []string {
 	return names
 }
 
-// write tries once to write every file that differs.
 func (f *sandboxFiles) write() error {
 	f.mu.Lock()
 	names, contents := f.differing(), maps.Clone(f.wanted)
@@ -235,8 +231,7 @@ func (f *sandboxFiles) writeEach(names []string, contents map[string][]byte) (er
 	return err
 }
 
-// ensureRoom makes the tmpfs large enough for need bytes, including the blanking of each
-// file before it is rewritten.
+// ensureRoom makes room for need bytes, and as many to blank out before rewriting.
 func (f *sandboxFiles) ensureRoom(need int) error {
 	if need <= filesSize/4 {
 		return nil

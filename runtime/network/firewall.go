@@ -12,14 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// firewall is what all tables, ours and others', do with packets, as far as can be told
-// without sending one through.
+// firewall is what all tables, ours and others', do with packets, judged by their rules.
 type firewall struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
 	tables []tableKey // that a margolite may have made
-	// Owners are known by the chain named after them: the name of a table proves nothing. Their
-	// directories are not set.
+	// By the chain named after the owner: a table's name proves nothing. Without directories.
 	owners map[tableKey]owner
 }
 
@@ -54,8 +52,7 @@ func (w firewall) bases(f *family, hook *nftables.ChainHook) []*nftables.Chain {
 
 func drops(c *nftables.Chain) bool { return c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop }
 
-// reaches reports whether something holds for a rule of the chain, or of chains it leads to
-// by rules that follow accepts. It looks at each chain once.
+// reaches reports whether holds is true for a rule of the chain, or behind rules that follow.
 func (w firewall) reaches(c *nftables.Chain, follow, holds func(r *nftables.Rule) bool, seen map[string]bool) (bool, error) {
 	if seen[c.Name] {
 		return false, nil
@@ -96,8 +93,7 @@ func target(r *nftables.Rule) string {
 	return ""
 }
 
-// refuses reports whether the rule may end a packet. It does not look into verdict maps and
-// parts of iptables, but assumes that they may.
+// refuses reports whether the rule may end a packet; verdict maps and parts of iptables may.
 func refuses(r *nftables.Rule) bool {
 	return slices.ContainsFunc(r.Exprs, func(e expr.Any) bool {
 		switch e := e.(type) {
@@ -124,8 +120,7 @@ func always(r *nftables.Rule) bool {
 	})
 }
 
-// guardFor reports whether published ports have to be guarded. If the host's rules cannot
-// be read, they are assumed to refuse something.
+// guardFor reports whether to guard published ports. Unreadable host rules may refuse packets.
 func (n *Networks) guardFor(f *family, w firewall) guarding {
 	switch {
 	case n.publish == PublishOpen:
@@ -143,8 +138,7 @@ func (n *Networks) guardFor(f *family, w firewall) guarding {
 	return unguarded
 }
 
-// hasLegacyRules reports whether the older iptables filters packets. Its rules are not
-// visible through nf_tables, and nothing tells of its changes.
+// hasLegacyRules reports whether the older iptables, invisible to nf_tables, filters packets.
 func hasLegacyRules(f *family) bool {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if f.table == nftables.TableFamilyIPv6 {
@@ -171,8 +165,7 @@ func (w firewall) closes(c *nftables.Chain) (bool, error) {
 	return w.reaches(c, always, func(r *nftables.Rule) bool { return always(r) && refuses(r) }, make(map[string]bool))
 }
 
-// knowsUs reports whether a rule reached from the chain mentions our bridges, or the
-// subnets of the pools.
+// knowsUs reports whether a rule behind the chain mentions our bridges or subnets.
 func (w firewall) knowsUs(c *nftables.Chain, pools []netip.Prefix) (bool, error) {
 	every := func(*nftables.Rule) bool { return true }
 	return w.reaches(c, every, func(r *nftables.Rule) bool {

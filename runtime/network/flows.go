@@ -31,8 +31,7 @@ func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Ne
 			stale.others = append(stale.others, p.Masked())
 		}
 	}
-	// All connections are listed at once. The kernel limits their number to some percent of
-	// the memory.
+	// The kernel limits the number of connections to some percent of the memory.
 	return withHandle(unix.NETLINK_NETFILTER, func(c *netlink.Handle) error {
 		_, err := steady("connections", func() (uint, error) {
 			return c.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.InetFamily(f.route), stale)
@@ -41,7 +40,6 @@ func (n *Networks) purgeFlows(at *survey, f *family, ports []Port, networks []Ne
 	})
 }
 
-// staleFlow matches the conversations that have to end.
 type staleFlow struct {
 	ports      []Port
 	containers []netip.Prefix
@@ -49,8 +47,7 @@ type staleFlow struct {
 	host       map[netip.Addr]bool
 }
 
-// MatchConntrackFlow reports whether a conversation has to end. Forward is its first
-// packet, and answers come from the source of Reverse.
+// MatchConntrackFlow reports stale flows: Forward is the first packet, and answers come from Reverse's source.
 func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false
@@ -69,7 +66,6 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// published returns the port that takes packets for this address of the host.
 func published(ports []Port, protocol string, to netip.AddrPort) (Port, bool) {
 	for _, p := range ports {
 		if p.Protocol == protocol && p.HostPort == to.Port() && (p.anywhere() || p.HostIP == to.Addr()) {

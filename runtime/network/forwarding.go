@@ -13,8 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// isForwarding reports whether the host forwards packets. A host without the switch is
-// assumed to.
+// isForwarding assumes that a host without the switch forwards packets.
 func (f *family) isForwarding() (bool, error) {
 	on, err := readSysctl(f.forwarding)
 	if errors.Is(err, os.ErrNotExist) {
@@ -93,7 +92,6 @@ func (n *Networks) forwardingBefore(f *family) (h hostForwarding, err error) {
 	return h, err
 }
 
-// keepForwarding writes what forwardingBefore reads.
 func (n *Networks) keepForwarding(f *family, changed []string) error {
 	boot, err := os.ReadFile(bootID)
 	path := filepath.Join(n.runDir, f.kept)
@@ -136,7 +134,7 @@ func (n *Networks) prepareForwarding(f *family, h *hostForwarding) error {
 	return setEach(slices.DeleteFunc(slices.Clone(h.changed), func(s string) bool { return !listening(s) }), "2")
 }
 
-// setEach sets these settings, except on links that are gone.
+// setEach skips settings of links that are gone.
 func setEach(settings []string, value string) error {
 	for _, setting := range settings {
 		if err := setSysctl(setting, value); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -146,7 +144,6 @@ func setEach(settings []string, value string) error {
 	return nil
 }
 
-// restoreForwarding switches off what was switched on for containers.
 func (n *Networks) restoreForwarding(f *family, h hostForwarding) error {
 	if err := setSysctl(f.forwarding, "0"); err != nil {
 		return err

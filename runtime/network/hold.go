@@ -76,8 +76,7 @@ func (n *Networks) hold(rules tableKey, wanted bool) {
 	}
 }
 
-// startHolding prepares the tables for a watcher, which must call stop in the end. The next
-// syncRules makes them.
+// startHolding prepares the tables, which the next syncRules makes. stop must be called.
 func (n *Networks) startHolding() (stop func() error, err error) {
 	h := &holder{held: make(map[nftables.TableFamily]bool)}
 	h.Conn, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(bounded, func(c *nl.Conn) error {

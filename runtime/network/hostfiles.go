@@ -17,8 +17,7 @@ func (n *Networks) RefreshFiles() {
 	}
 }
 
-// hostResolvConf returns the device's resolv.conf, including nameservers that only the
-// device itself reaches, unless the service names others.
+// hostResolvConf may include nameservers that only the device itself reaches.
 func (n *Networks) hostResolvConf(s Sandbox) []byte {
 	if len(s.DNS) == 0 && len(s.DNSSearch) == 0 && len(s.DNSOptions) == 0 {
 		return readBounded(n.resolvConf, maxResolvConf)

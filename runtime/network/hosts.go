@@ -15,8 +15,7 @@ const (
 	maxFile  = 1 << 20
 )
 
-// Host is an address with its names in a hosts file. The caller ensures that each name is
-// one word.
+// Host is an address with its names in a hosts file, each of them one word.
 type Host struct {
 	Address netip.Addr `json:"address"`
 	Names   []string   `json:"names"`
@@ -41,8 +40,7 @@ func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err e
 	}, nil
 }
 
-// setFiles sets the content of the sandbox's files, except for the names of others, which
-// come with [Networks.BeginHosts], and starts writing them.
+// setFiles sets all content but others' names ([Networks.BeginHosts]), and starts writing it.
 func (n *Networks) setFiles(s Sandbox, host resolver) (err error) {
 	files, hostname, content := n.filesOf(s.file()), s.Hostname, n.sandboxResolver(s, host).render()
 	if s.Host {
@@ -78,7 +76,6 @@ func (n *Networks) setHosts(s Sandbox, hosts []Host) error {
 	return nil
 }
 
-// own returns the lines of the sandbox itself, one for each of its addresses.
 func (s Sandbox) own() []Host {
 	var names []string
 	if s.Hostname != "" && s.Domainname != "" {
@@ -102,8 +99,7 @@ func (s Sandbox) own() []Host {
 	return all
 }
 
-// renderHosts gives localhost no line for ::1: programs that try it first would miss those
-// that listen on 127.0.0.1 only.
+// renderHosts gives localhost no ::1: programs may try it first and listen on 127.0.0.1 only.
 func renderHosts(s Sandbox, hosts []Host) ([]byte, error) {
 	own := s.own()
 	all := slices.Concat(own, s.Extra, hosts)

@@ -82,8 +82,7 @@ func (n *Networks) leftoverFiles(dir string, kept map[string]bool, remove func(n
 
 const maxRemovals = 16 // at the same time
 
-// sideBySide runs all removals, several at a time because the kernel is slow to remove a
-// link. It runs all even if some fail.
+// sideBySide runs several removals at once, because the kernel is slow to remove a link.
 func sideBySide(removals []func() error) error {
 	failed := make([]error, len(removals))
 	var workers errgroup.Group

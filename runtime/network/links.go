@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a link of a sandbox and what it connects to.
 type wire struct {
 	Attachment
 	mac   net.HardwareAddr // nil: the parent's
@@ -75,8 +74,7 @@ func (o owner) ensureLinks(at *survey, s Sandbox, netns string) error {
 
 const insideAttempts = 5
 
-// insideLinks runs f in the network namespace at this path, with a connection to
-// its links. It may run f several times, see undisturbed.
+// insideLinks runs f with the links of a namespace, several times if undisturbed has to.
 func insideLinks(netns string, f func(c *netlink.Handle) error) error {
 	return inside(netns, func() error { return undisturbed(insideAttempts, f) })
 }
@@ -96,7 +94,6 @@ func undisturbed(attempts int, f func(c *netlink.Handle) error) error {
 	})
 }
 
-// wiresOf looks up what the sandbox connects to.
 func (o owner) wiresOf(at *survey, s Sandbox) ([]wire, error) {
 	wires := make([]wire, len(s.Attached))
 	for i, name := range s.links(o) {
@@ -183,8 +180,7 @@ func innerEnds(wires []wire) ([]netlink.Link, error) {
 	})
 }
 
-// removeInner removes links in the way of these wires, and links of ours that belong to
-// none of them. It runs in the namespace.
+// removeInner removes links in the wires' way, and links of ours for no wire, from inside.
 func removeInner(c *netlink.Handle, keep []wire) error {
 	links, err := allLinks(func(link netlink.Link) bool {
 		name := link.Attrs().Name
@@ -222,7 +218,6 @@ func arePeers(outer, inner netlink.Link) bool {
 		outer.Attrs().ParentIndex == inner.Attrs().Index && inner.Attrs().ParentIndex == outer.Attrs().Index
 }
 
-// ensure makes the wire if it is missing, and connects its outer end.
 func (w *wire) ensure(at *survey, netns string) error {
 	isNew := !w.whole
 	if isNew {
@@ -266,8 +261,7 @@ func (w *wire) ensurePort(c *netlink.Handle, isNew bool) (err error) {
 	if !isNew {
 		port, err = steady("ports", func() (netlink.Protinfo, error) { return c.LinkGetProtinfo(w.outer) })
 	}
-	// A container that calls its own published port gets the frame back through the port it
-	// came from.
+	// For a container's calls of its own published port: the frame comes back through its port.
 	if err == nil && !port.Hairpin {
 		err = c.LinkSetHairpin(w.outer, true)
 	}
@@ -278,8 +272,7 @@ func (w *wire) ensurePort(c *netlink.Handle, isNew bool) (err error) {
 	return err
 }
 
-// make makes the wire. A host's end whose other end is missing, or in an old namespace,
-// is removed first.
+// make first removes a host's end without the other, or with one in an old namespace.
 func (w *wire) make(c *netlink.Handle, netns string) error {
 	ns, err := os.Open(netns)
 	if err != nil {
@@ -314,7 +307,7 @@ func (w *wire) make(c *netlink.Handle, netns string) error {
 	return err
 }
 
-// ensureInner sets up the inside of the namespace; it runs there.
+// ensureInner runs in the namespace.
 func ensureInner(c *netlink.Handle, wires []wire) error {
 	at := &survey{c: c}
 	v6 := slices.ContainsFunc(wires, wire.hasIPv6)
@@ -390,8 +383,7 @@ func (w wire) ensureInner(at *survey) (int, error) {
 	return link.Attrs().Index, at.ensureUp(link)
 }
 
-// ensureDefaultRoute leads out by the first wire that has a way out. It leaves default
-// routes over other links to the container.
+// ensureDefaultRoute leads out by the first wire that can, and leaves the container's routes.
 func (f *family) ensureDefaultRoute(c *netlink.Handle, wires []wire, own []int) error {
 	var want *netlink.Route
 	for i, w := range wires {

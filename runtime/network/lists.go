@@ -15,14 +15,12 @@ import (
 )
 
 const (
-	// patience limits one answer of the kernel. It normally answers at once, so this is only
-	// for what should not happen.
+	// patience limits one answer of the kernel, which normally comes at once.
 	patience = 10 * time.Second
 
 	maxAttempts = 10 // to read a list that keeps changing
 
-	// maxListed limits the objects kept of a list. A container that may change its network can
-	// make the lists of its namespace arbitrarily long.
+	// maxListed limits what is kept of a list: containers can make theirs arbitrarily long.
 	maxListed = 1 << 14
 
 	skipStatistics = 1 << 3 // RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h
@@ -44,8 +42,7 @@ func steady[T any](what string, list func() (T, error)) (all T, err error) {
 	return all, nil
 }
 
-// gathered keeps the wanted objects of those that each passes on; nil: all. It looks at one
-// at a time, so that a long list does not fill the memory.
+// gathered keeps the wanted objects; nil: all. It never holds a whole list.
 func gathered[T any](what string, wanted func(T) bool, each func(pass func(T) (more bool)) error) ([]T, error) {
 	return steady(what, func() ([]T, error) {
 		var all []T
@@ -64,7 +61,6 @@ func gathered[T any](what string, wanted func(T) bool, each func(pass func(T) (m
 	})
 }
 
-// allLinks returns the wanted links; nil: all.
 func allLinks(wanted func(netlink.Link) bool) ([]netlink.Link, error) {
 	return gathered("links", wanted, func(pass func(netlink.Link) bool) error {
 		// Statistics are two thirds of what the kernel sends about a link.

@@ -61,14 +61,12 @@ func (s Sandbox) links(o owner) []string {
 	return names
 }
 
-// hashed returns the same for the same parts.
 func hashed(digits int, parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return base32.NewEncoding(vethDigits).EncodeToString(sum[:])[:digits]
 }
 
-// file names the sandbox under RunDir. The separator occurs in no name, so no two sandboxes
-// share a file.
+// file names the sandbox under RunDir uniquely: the separator occurs in no name.
 func (s Sandbox) file() string {
 	name := s.Project + "+" + s.Service + "+" + strconv.Itoa(s.Number)
 	if len(name) > maxFileName {
@@ -78,8 +76,7 @@ func (s Sandbox) file() string {
 	return name
 }
 
-// hardwareAddr derives a locally administered address from the IP address, so that
-// neighbours stay right when a link is made again.
+// hardwareAddr follows from the IP address, so neighbours stay right when a link is remade.
 func hardwareAddr(a netip.Addr) net.HardwareAddr {
 	if a.Is4() {
 		b := a.As4()
@@ -117,8 +114,7 @@ func (w Network) check() error {
 	return nil
 }
 
-// check checks the addresses: a Compose file may give one on a network of another project,
-// whose subnets it does not know.
+// check refuses addresses outside the subnets: a Compose file may not know these.
 func (a Attachment) check() error {
 	for _, f := range families() {
 		addr := a.Address

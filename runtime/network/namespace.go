@@ -13,8 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// onOwnThread runs f on a thread that ends with it, so f may leave the thread in another
-// namespace. A panic of f is returned as an error.
+// onOwnThread runs f on a thread that ends with it, whatever its namespace. It contains panics.
 func onOwnThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -24,8 +23,7 @@ func onOwnThread(f func() error) error {
 			done <- contain.Call(f)
 			return
 		}
-		// The first thread cannot end, and /proc/self shows its namespaces. While it is locked
-		// here, another goroutine gets another thread.
+		// The first thread cannot end. While it is locked here, another goroutine gets another thread.
 		done <- onOwnThread(f)
 		runtime.UnlockOSThread()
 	}()
@@ -101,7 +99,6 @@ func removePin(path string) error {
 	return nil
 }
 
-// isGone reports that the object to be removed no longer existed.
 func isGone(err error) bool {
 	return errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENXIO)
 }

@@ -19,8 +19,7 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// Options configures where the package keeps its files, and how published ports relate to
-// the host's firewall.
+// Options configures Networks.
 type Options struct {
 	RunDir string // holds netns/ and hosts/; usually lost at a reboot
 	// StateDir identifies the owner of workloads, see the package comment. "": RunDir.
@@ -43,8 +42,7 @@ const (
 	PublishOpen Publish = "open"
 )
 
-// Networks makes and removes networks, sandboxes and published ports. Its methods may be
-// called concurrently and run one after the other.
+// Networks manages networks, sandboxes and published ports; concurrent calls run in turn.
 type Networks struct {
 	owner      owner
 	runDir     string
@@ -108,8 +106,7 @@ func (n *Networks) netnsDir() string { return filepath.Join(n.runDir, "netns") }
 
 func (n *Networks) hostsDir() string { return filepath.Join(n.runDir, "hosts") }
 
-// Network is one network on the device. It is plain data that survives JSON, so it can be
-// kept with a container.
+// Network is one network on the device, as plain data that can be kept with a container.
 type Network struct {
 	// Name is the network's name on the device: equal names mean the same network.
 	Name   string `json:"name"`
@@ -165,8 +162,7 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	bridge := at.links[w.Bridge]
 	if bridge == nil {
 		if err := at.change("bridge "+w.Bridge+" is gone", "add bridge "+w.Bridge, func() (err error) {
-			// Without an address of its own the bridge would take over a port's, and change it when
-			// the port goes.
+			// Otherwise the bridge would take over a port's address, and change it when the port goes.
 			added := &netlink.Bridge{LinkAttrs: linkAttrs(w.Bridge)}
 			added.HardwareAddr = w.hardwareAddr()
 			if err := at.c.LinkAdd(added); err != nil && !errors.Is(err, os.ErrExist) {
@@ -194,8 +190,7 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	if err := at.switchIPv6(w.Bridge, w.Subnet6.IsValid()); err != nil {
 		return err
 	}
-	// Lets the host reach published ports by 127.0.0.1. The rules drop what containers send
-	// to 127.0.0.0/8.
+	// For published ports at 127.0.0.1. The rules drop what containers send to 127.0.0.0/8.
 	if err := at.ensureSysctl("net/ipv4/conf/"+w.Bridge+"/route_localnet", "1"); err != nil {
 		return err
 	}
@@ -209,7 +204,6 @@ func (o owner) ensureBridge(at *survey, w Network) error {
 	return at.ensureRoutes(bridge, addresses)
 }
 
-// mtu returns the MTU of the network's bridge.
 func (w Network) mtu(uplink int) int {
 	mtu := cmp.Or(w.MTU, uplink)
 	if w.Subnet6.IsValid() {
@@ -233,8 +227,7 @@ func (w Network) prefixes(addrs ...netip.Addr) []netip.Prefix {
 	return all
 }
 
-// withLinks calls f with a handle for the links, addresses and routes of the thread's
-// network namespace.
+// withLinks calls f with links, addresses and routes of the thread's network namespace.
 func withLinks(f func(c *netlink.Handle) error) error { return withHandle(unix.NETLINK_ROUTE, f) }
 
 // withHandle calls f with a handle for one part of the kernel. Containers may have made
@@ -251,7 +244,6 @@ func withHandle(protocol int, f func(c *netlink.Handle) error) error {
 	return contain.Call(func() error { return f(c) })
 }
 
-// prefixOf returns the zero value for nil.
 func prefixOf(n *net.IPNet) netip.Prefix {
 	if n == nil {
 		return netip.Prefix{}

@@ -15,15 +15,13 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// newRules returns a connection for the calling thread's network namespace; each method
-// opens its own socket.
+// newRules returns a connection for the calling thread's namespace, with a socket per call.
 func newRules() *nftables.Conn {
 	c, _ := nftables.New(nftables.WithSockOptions(bounded)) // it dials later, and so does not fail
 	return c
 }
 
-// maxTransaction limits, in bytes, what is sent at once and its answers; the library wants
-// one for each part.
+// maxTransaction limits, in bytes, a transaction and its answers, one for each part.
 const maxTransaction = 16 << 20
 
 // bounded prepares a connection: nothing takes longer than patience, and only the kernel can
@@ -143,7 +141,6 @@ func listTables(c *nftables.Conn) ([]tableKey, error) {
 	return keys, err
 }
 
-// rulesOf lists the rules of a chain; none if it does not exist.
 func rulesOf(c *nftables.Conn, chain *nftables.Chain) ([]*nftables.Rule, error) {
 	return listed("rules of chain "+chain.Name, func() ([]*nftables.Rule, error) { return c.GetRules(chain.Table, chain) })
 }
@@ -163,8 +160,7 @@ func elementsOf(c *nftables.Conn, s *nftables.Set) ([]nftables.SetElement, error
 
 const maxComment = 253 // bytes
 
-// commentOf reads the comment of a rule from its user data: parts of a type, a length and
-// that many bytes. The library's reader trusts the lengths.
+// commentOf reads the user data of a rule: type, length, bytes. The library trusts lengths.
 func commentOf(r *nftables.Rule) string {
 	for data := r.UserData; len(data) >= 2 && len(data) >= 2+int(data[1]); {
 		value := data[2 : 2+int(data[1])]

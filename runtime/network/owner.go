@@ -15,8 +15,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// owner identifies the margolite that a link, table or mount belongs to. The zero value
-// means unknown: anything without a mark may be anyone's.
+// owner is the margolite that something belongs to. Zero: unknown, it may be anyone's.
 type owner struct {
 	id  string // hash of the state directory
 	dir string // the state directory, for people; may be cut short
@@ -33,8 +32,7 @@ const (
 	ownerChain  = "owner_" // before the id, in the name of a chain
 )
 
-// ownerOf derives the owner from its state directory: it stays the same after restarts, and
-// after the directory was emptied.
+// ownerOf derives the owner from its state directory, whatever that contains.
 func ownerOf(dir string) owner {
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
 		dir = resolved
@@ -61,7 +59,7 @@ func (o owner) String() string {
 	return "the margolite with the state directory " + o.dir
 }
 
-// ErrOtherOwner says that something belongs to the workloads of another state directory.
+// ErrOtherOwner says that something belongs to another margolite.
 var ErrOtherOwner = errors.New("it belongs to workloads of another state directory")
 
 func otherOwner(o owner) error { return fmt.Errorf("%w: that of %v", ErrOtherOwner, o) }
@@ -92,7 +90,6 @@ func readMark(link netlink.Link) (network string, o owner) {
 	return network, o
 }
 
-// isOthers reports whether the link has the mark of another owner.
 func (o owner) isOthers(link netlink.Link) bool {
 	_, by := readMark(link)
 	return by.known() && !by.is(o)
@@ -113,8 +110,7 @@ func (o owner) ensureMark(at *survey, link netlink.Link, network string) error {
 	})
 }
 
-// bridgeName names the bridge of a new network. It begins with a part of the owner's id,
-// which identifies a bridge that was made and not yet marked.
+// bridgeName begins with a part of the owner's id, which identifies a bridge without a mark.
 func (o owner) bridgeName(network string) string {
 	sum := sha256.Sum256([]byte(o.id + "\x00" + network))
 	return bridgePrefix + o.id[:tagDigits] + hex.EncodeToString(sum[:])[:hashDigits-tagDigits]
@@ -149,8 +145,7 @@ func isRulesTable(t tableKey) bool {
 		(t.name == tableName || strings.HasPrefix(t.name, tableName+"-") && len(t.name) == len(tableName)+1+ownerDigits)
 }
 
-// own is the owner's table of the family: the one with its mark, else the one with the
-// plain name unless another owner has that.
+// own is the owner's table: the marked one, else the plain name unless another owner has it.
 func (o owner) own(w firewall, f *family) tableKey {
 	plain := tableKey{f.table, tableName}
 	named := tableKey{f.table, tableName + "-" + o.id}
@@ -160,7 +155,6 @@ func (o owner) own(w firewall, f *family) tableKey {
 	return plain
 }
 
-// setOf returns a set of a table of rules, for listing it.
 func setOf(f *family, table tableKey, name string) *nftables.Set {
 	r := newRuleset(f, table, owner{}, nil, nil, hostForwarding{}, unguarded)
 	i := slices.IndexFunc(r.sets, func(s *set) bool { return s.Name == name })

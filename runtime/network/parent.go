@@ -8,8 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// newLink returns a sandbox's link on a macvlan or ipvlan network. It has to be made on the
-// parent, in the sandbox's namespace.
+// newLink returns a macvlan or ipvlan link, to be made on the parent in the sandbox.
 func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
 	macvlan := map[string]netlink.MacvlanMode{
 		"": netlink.MACVLAN_MODE_BRIDGE, "bridge": netlink.MACVLAN_MODE_BRIDGE, "private": netlink.MACVLAN_MODE_PRIVATE,
@@ -27,7 +26,6 @@ func newLink(w Network, attrs netlink.LinkAttrs) (netlink.Link, error) {
 	return nil, fmt.Errorf("driver %s has no mode %.40q", w.Driver, w.Mode)
 }
 
-// sameKind reports whether a link is like one that newLink makes.
 func sameKind(link, want netlink.Link) bool {
 	switch want := want.(type) {
 	case *netlink.Macvlan:
@@ -40,14 +38,12 @@ func sameKind(link, want netlink.Link) bool {
 	return false
 }
 
-// routesItself reports that the network has no neighbours: everything goes to the host,
-// which routes it.
+// routesItself reports that the network has no neighbours: the host routes everything.
 func (w Network) routesItself() bool {
 	return w.Driver == driverIPvlan && (w.Mode == "l3" || w.Mode == "l3s")
 }
 
-// ensureParent makes sure that the parent exists: a link of the host, or a VLAN on one, such
-// as eth0.100, which is made if missing.
+// ensureParent finds the parent on the host, or makes a missing VLAN such as eth0.100.
 func (o owner) ensureParent(at *survey, w Network) error {
 	if parent := at.links[w.Parent]; parent != nil {
 		switch other, by := readMark(parent); {
@@ -75,8 +71,7 @@ func (o owner) ensureParent(at *survey, w Network) error {
 	})
 }
 
-// makeParent makes the link under a name of ours, which identifies it after a kill, and
-// renames it once it is marked.
+// makeParent uses a name of ours, which identifies it after a kill, until it is marked.
 func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 	made := at.links[w.Bridge]
 	if made == nil {
@@ -98,8 +93,7 @@ func (o owner) makeParent(at *survey, w Network, link netlink.Link) error {
 	return o.ensureOwnParent(at, w, made)
 }
 
-// ensureOwnParent brings the link up if we made it. The state of the host's links is up to
-// the host.
+// ensureOwnParent brings the link up if we made it; others are up to the host.
 func (o owner) ensureOwnParent(at *survey, w Network, link netlink.Link) error {
 	if network, by := readMark(link); !by.is(o) || network != marked(w.Name) {
 		return nil

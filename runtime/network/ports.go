@@ -69,7 +69,6 @@ func (p Port) listensOn() netip.Addr {
 
 func (p Port) anywhere() bool { return !p.HostIP.IsValid() || p.HostIP.IsUnspecified() }
 
-// protocol returns the protocol's number; 0 if it has no ports.
 func (p Port) protocol() byte {
 	switch p.Protocol {
 	case "tcp":
@@ -89,7 +88,6 @@ func (p Port) Overlaps(q Port) bool {
 	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && p.Address.Is4() == q.Address.Is4() && port.Overlap(p.HostIP, q.HostIP)
 }
 
-// collides reports whether the ports take the same packets and send them to different places.
 func (p Port) collides(q Port) bool { return p.Overlaps(q) && p.target() != q.target() }
 
 func (p Port) check() error {
@@ -210,8 +208,7 @@ func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16,
 	return 0, fmt.Errorf("cannot find a free %s port from %d to %d: %w", protocol, from, to, ErrPortInUse)
 }
 
-// ForeignPorts returns the ports that other margolites have published on this device;
-// their workloads may run while they do not.
+// ForeignPorts returns the ports of other margolites, which need not be running.
 func (n *Networks) ForeignPorts(ctx context.Context) (ports []Port, err error) {
 	host, err := readFirewall()
 	err = cmp.Or(ctx.Err(), err)
@@ -276,8 +273,7 @@ func portOf(f *family, e nftables.SetElement) (p Port, ok bool) {
 	return p, p.protocol() == key[0]
 }
 
-// tryToListen takes the port for a moment. It succeeds for a protocol that the kernel does
-// not know. Package net does not know SCTP.
+// tryToListen takes the port for a moment. Package net does not know SCTP.
 func tryToListen(p Port) error {
 	address, domain, kind := p.listensOn(), unix.AF_INET6, unix.SOCK_STREAM
 	var at unix.Sockaddr = &unix.SockaddrInet6{Port: int(p.HostPort), Addr: address.As16()}

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If the same thing keeps breaking, it is repaired at growing intervals, until it holds for
-// repairHeld.
+// What keeps breaking is repaired at growing intervals, until it holds for repairHeld.
 const (
 	repairAgainFirst = time.Second
 	repairAgainLast  = time.Minute
@@ -63,8 +62,7 @@ func (r *repairs) look() time.Duration {
 	return next
 }
 
-// ensureAll checks everything made since the start, rules first. lost reports that some
-// namespaces are no longer pinned.
+// ensureAll checks all made since the start, rules first; lost: unpinned namespaces.
 func (r *repairs) ensureAll() (lost bool, err error) {
 	n := r.n
 	n.mu.Lock()

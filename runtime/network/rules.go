@@ -75,8 +75,7 @@ const tableName = "margolite"
 // lastInput comes after everything else that looks at packets for the host.
 const lastInput = 1000
 
-// ruleset is the whole table, in a form that can be written to the kernel and compared
-// with the kernel's.
+// ruleset is a whole table, to be written to the kernel or compared with the kernel's.
 type ruleset struct {
 	family   *family
 	table    tableKey
@@ -282,8 +281,7 @@ func newRule(about string, clauses ...clause) rule {
 	return rule{about: about, exprs: slices.Concat(clauses...)}
 }
 
-// note is the comment of a rule in the kernel: what it is for, and a digest of its
-// content, which tells it from that of another release.
+// note is a rule's comment in the kernel: its purpose, and a digest to notice old releases.
 func (c chain) note(r rule) string {
 	sum := sha256.New()
 	fmt.Fprint(sum, c.Name)
@@ -321,15 +319,13 @@ func (r ruleset) write(conn *nftables.Conn) error {
 	return commit(conn)
 }
 
-// remove is part of a transaction. What may be missing is added before it is deleted,
-// because deleting it would fail.
+// remove is part of a transaction. It adds what may be missing, so that deleting works.
 func (r ruleset) remove(conn *nftables.Conn) {
 	conn.AddTable(r.table.table())
 	conn.DelTable(r.table.table())
 }
 
-// isThere reports whether the kernel's table has exactly these rules and sets. One that
-// cannot be read does not.
+// isThere reports whether the kernel has exactly these rules and sets, and they are readable.
 func (r ruleset) isThere(conn *nftables.Conn) bool {
 	for _, c := range r.chains {
 		now, err := rulesOf(conn, c.Chain)

@@ -9,8 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Sandbox is the place of one service replica on the network. It is plain data that survives
-// JSON, so it can be kept with a container.
+// Sandbox is a replica's place on the network, as plain data kept with its container.
 type Sandbox struct {
 	Project string `json:"project"`
 	Service string `json:"service"`
@@ -70,8 +69,7 @@ func (n *Networks) Paths(s Sandbox) Paths {
 
 func (n *Networks) pin(s Sandbox) string { return filepath.Join(n.netnsDir(), s.file()) }
 
-// ensureSandbox makes or repairs the sandbox and everything in it. Its networks must exist.
-// Links are added and removed while its containers run.
+// ensureSandbox makes or repairs a sandbox on existing networks, also of running containers.
 func (n *Networks) ensureSandbox(at *survey, s Sandbox) error {
 	var err error
 	for _, a := range s.Attached {
@@ -108,8 +106,7 @@ func (s Sandbox) String() string {
 	return fmt.Sprintf("replica %d of service %q of project %q", s.Number, s.Service, s.Project)
 }
 
-// removePin also removes the links that lose their other end: a process still in the
-// namespace would keep them.
+// removePin also removes links without another end, which a remaining process would keep.
 func (n *Networks) removePin(name string) error {
 	n.dns.remove(name)
 	path := filepath.Join(n.netnsDir(), name)

@@ -73,8 +73,7 @@ func (at *survey) list() (err error) {
 	return nil
 }
 
-// uplinkMTU returns the MTU of the link that leads out, so that no packet of a container is
-// too large for it; 0: none.
+// uplinkMTU is the MTU of the way out, which no packet of a container may exceed; 0: none.
 func (at *survey) uplinkMTU() int {
 	for _, f := range families() {
 		ways, _ := at.c.RouteGet(f.faraway.AsSlice()) // none if it fails
@@ -171,8 +170,7 @@ func (at *survey) switchIPv6(link string, on bool) error {
 	return nil
 }
 
-// ensureAddresses gives the link exactly these addresses, apart from the link-local ones of
-// IPv6, which the kernel makes.
+// ensureAddresses sets exactly these addresses beside the kernel's link-local ones of IPv6.
 func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error {
 	name := link.Attrs().Name
 	missing := slices.Clone(want)
@@ -206,8 +204,7 @@ func (at *survey) ensureAddresses(link netlink.Link, want []netip.Prefix) error 
 	return nil
 }
 
-// ensureRoutes restores the routes to a bridge's subnets as the kernel makes them with its
-// addresses.
+// ensureRoutes restores the routes that the kernel makes with a bridge's addresses.
 func (at *survey) ensureRoutes(bridge netlink.Link, addresses []netip.Prefix) error {
 	for _, p := range addresses {
 		if slices.ContainsFunc(at.routes, func(r netlink.Route) bool {

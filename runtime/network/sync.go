@@ -50,8 +50,7 @@ func sorted(networks []Network) []Network {
 	return slices.CompactFunc(networks, func(v, w Network) bool { return v.Bridge == w.Bridge })
 }
 
-// syncRules makes the rules match the last SyncPorts. forward decides whether to switch
-// forwarding on now if it is off.
+// syncRules applies the last SyncPorts. forward decides whether to switch forwarding on now.
 func (n *Networks) syncRules(at *survey, forward func(*family) bool) error {
 	host, err := readFirewall()
 	if err != nil {

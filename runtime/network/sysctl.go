@@ -17,8 +17,7 @@ func readSysctl(key string) (string, error) {
 	return string(bytes.TrimSpace(value)), nil
 }
 
-// setSysctl writes a setting of the calling thread's network namespace, and only if it
-// differs: it may be read-only for a reason.
+// setSysctl writes a setting only if it differs: it may be read-only for a reason.
 func setSysctl(key, value string) error {
 	if now, err := readSysctl(key); err == nil && now == value {
 		return nil
@@ -35,8 +34,7 @@ func setSysctl(key, value string) error {
 	return nil
 }
 
-// linkSysctl splits the key=value of a link's setting, where IFNAME stands for the link:
-// net.ipv4.conf.IFNAME.log_martians=1.
+// linkSysctl splits a setting such as net.ipv4.conf.IFNAME.log_martians=1 for the link.
 func linkSysctl(setting, link string) (key, value string) {
 	key, value, _ = strings.Cut(setting, "=")
 	return strings.Replace(strings.ReplaceAll(key, ".", "/"), "IFNAME", link, 1), value

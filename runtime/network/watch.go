@@ -148,8 +148,7 @@ func (n *Networks) pinned() bool {
 	return true
 }
 
-// hear calls tell for each change until the file is closed. The content of the messages
-// does not matter.
+// hear calls tell for each change until the file is closed, and ignores what it says.
 func hear(file *os.File, tell func()) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -168,8 +167,7 @@ func hear(file *os.File, tell func()) error {
 	})
 }
 
-// subscribe opens a socket that receives changes in the network namespace of the calling
-// thread.
+// subscribe opens a socket for changes in the calling thread's network namespace.
 func subscribe(protocol int, groups ...int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
