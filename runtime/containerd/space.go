@@ -3,15 +3,12 @@ package containerd
 import (
 	"context"
 	"errors"
-
-	"github.com/containerd/containerd/v2/core/diff"
 )
 
 // ErrMemory says that a layer cannot be unpacked within the memory of this device.
 var ErrMemory = errors.New("unpacking needs more memory than this device can afford")
 
-// Space limits what Apply writes. An applier that runs in this process asks it; see
-// BoundedBySpace.
+// Space bounds what Apply writes. An applier that runs in this process asks it.
 type Space interface {
 	// Take is called before so many bytes and files are written. Its error ends Apply, which
 	// returns it.
@@ -32,9 +29,3 @@ func SpaceOf(ctx context.Context) Space {
 }
 
 type spaceKey struct{}
-
-// BoundedBySpace reports whether an applier asks the Space of its context.
-func BoundedBySpace(a diff.Applier) bool {
-	bounded, ok := a.(interface{ BoundedBySpace() bool })
-	return ok && bounded.BoundedBySpace()
-}

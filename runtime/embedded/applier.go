@@ -27,9 +27,6 @@ type applier struct {
 	blobs content.Provider
 }
 
-// BoundedBySpace is told by containerd.BoundedBySpace.
-func (applier) BoundedBySpace() bool { return true }
-
 // Apply takes no options of containerd's: nobody here has any.
 func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (v1.Descriptor, error) {
 	blob, err := a.blobs.ReaderAt(ctx, layer)
