@@ -12,6 +12,8 @@ import (
 	"github.com/containerd/containerd/v2/core/diff"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/pkg/archive"
+	"github.com/containerd/containerd/v2/plugins/diff/walking"
+	"github.com/containerd/plugin"
 	"github.com/moby/sys/userns"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -27,7 +29,17 @@ type applier struct {
 	blobs content.Provider
 }
 
-// Apply takes no options of containerd's: nobody here has any.
+// openApplier stands in for containerd's plugin, also for those who come by its socket.
+func openApplier(ic *plugin.InitContext) (any, error) {
+	db, err := database(ic)
+	if err != nil {
+		return nil, err
+	}
+	return applier{walking.NewWalkingDiff(db.ContentStore()), db.ContentStore()}, nil
+}
+
+// Apply takes no options of containerd's: this one is configured with no programs that decrypt layers, and who unpacks one
+// syncs the file system when all are there.
 func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []mount.Mount, _ ...diff.ApplyOpt) (v1.Descriptor, error) {
 	blob, err := a.blobs.ReaderAt(ctx, layer)
 	if err != nil {

@@ -9,13 +9,9 @@ import (
 	"io"
 	"sync"
 
-	"github.com/containerd/containerd/v2/core/diff"
-	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
-	"github.com/containerd/typeurl/v2"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
 
 	"github.com/margolite/margolite/runtime/containerd"
@@ -43,23 +39,6 @@ type windowBudget struct {
 func newWindowBudget(memory int64) *windowBudget {
 	all := max(memory/windowPart, 1<<20)
 	return &windowBudget{limit: memory, largest: min(all, largestWindow), held: semaphore.NewWeighted(all)}
-}
-
-// decompressHere makes containerd decompress layers in this process, also for those who come by its socket. By itself it
-// runs igzip or unpigz where it finds them, and decompresses zstd with as much memory as is fastest.
-var decompressHere = sync.OnceFunc(func() { diff.RegisterProcessor(decompressor) })
-
-func decompressor(ctx context.Context, mediaType string) (diff.StreamProcessorInit, bool) {
-	if kind, err := images.DiffCompression(ctx, mediaType); err != nil || kind == "" {
-		return nil, false
-	}
-	return func(ctx context.Context, in diff.StreamProcessor, _ map[string]typeurl.Any) (diff.StreamProcessor, error) {
-		layer, err := decompress(ctx, in)
-		if err != nil {
-			return nil, err
-		}
-		return &plainLayer{layer}, nil
-	}, true
 }
 
 // decompress goes by what the layer is, since its media type is not always right. It waits while others take the memory.
@@ -107,7 +86,6 @@ type zstdLayer struct {
 	*zstd.Decoder
 	budget *windowBudget
 	window int64
-	once   sync.Once
 }
 
 func (l *zstdLayer) Read(p []byte) (int, error) {
@@ -119,14 +97,7 @@ func (l *zstdLayer) Read(p []byte) (int, error) {
 }
 
 func (l *zstdLayer) Close() error {
-	l.once.Do(func() {
-		l.Decoder.Close()
-		l.budget.held.Release(l.window)
-	})
+	l.Decoder.Close()
+	l.budget.held.Release(l.window)
 	return nil
 }
-
-// plainLayer is a layer without compression.
-type plainLayer struct{ io.ReadCloser }
-
-func (*plainLayer) MediaType() string { return v1.MediaTypeImageLayer }

@@ -13,7 +13,6 @@ import (
 	// The plugins of containerd that are used as they are; linking one registers it. What is not here costs nothing:
 	// CRI, NRI, transfer, streaming, sandboxes, mount manager (text/template), restart monitor, metrics, tracing.
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
-	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/events"
 	_ "github.com/containerd/containerd/v2/plugins/leases"
 	_ "github.com/containerd/containerd/v2/plugins/services/containers"
@@ -69,6 +68,12 @@ func (s *Server) registrations(o Options) plugin.Registry {
 			ID:       "scheduler",
 			Requires: []plugin.Type{plugins.MetadataPlugin},
 			InitFn:   func(ic *plugin.InitContext) (any, error) { return s.startCollector(ic, o.Root, o.Logger) },
+		}).
+		Register(&plugin.Registration{
+			Type:     plugins.DiffPlugin,
+			ID:       "walking",
+			Requires: []plugin.Type{plugins.MetadataPlugin},
+			InitFn:   openApplier,
 		}).
 		Register(&plugin.Registration{
 			Type:     plugins.RuntimePluginV2,

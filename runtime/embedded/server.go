@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 
 	"github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/content"
-	"github.com/containerd/containerd/v2/core/diff"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/defaults"
@@ -51,7 +49,6 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("cannot create directory for containerd: %w", err)
 	}
 	forwardLog(o.Logger)
-	decompressHere()
 
 	// What the plugins start lives as long as the server, not as long as the call.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -167,7 +164,6 @@ func (s *Server) Client(ctx context.Context, namespace string) (*client.Client, 
 // services are the parts of containerd that a client may call without a socket.
 func (s *Server) services() ([]client.ServicesOpt, error) {
 	var opts []client.ServicesOpt
-	var blobs content.Store
 	for _, direct := range []struct {
 		kind plugin.Type
 		id   string
@@ -175,17 +171,12 @@ func (s *Server) services() ([]client.ServicesOpt, error) {
 	}{
 		{plugins.EventPlugin, "exchange", as(client.WithEventService)},
 		{plugins.LeasePlugin, "manager", as(client.WithLeasesService)},
-		{plugins.ServicePlugin, services.ContentService, as(func(store content.Store) client.ServicesOpt {
-			blobs = store
-			return client.WithContentStore(store)
-		})},
+		{plugins.ServicePlugin, services.ContentService, as(client.WithContentStore)},
 		{plugins.ServicePlugin, services.ImagesService, as(client.WithImageClient)},
 		{plugins.ServicePlugin, services.SnapshotsService, as(client.WithSnapshotters)},
 		{plugins.ServicePlugin, services.ContainersService, as(client.WithContainerClient)},
 		{plugins.ServicePlugin, services.TasksService, as(client.WithTaskClient)},
-		{plugins.DiffPlugin, "walking", as(func(d diff.Comparer) client.ServicesOpt {
-			return client.WithDiffService(applier{d, blobs})
-		})},
+		{plugins.DiffPlugin, "walking", as(client.WithDiffService)},
 		{plugins.ServicePlugin, services.NamespacesService, as(client.WithNamespaceClient)},
 		{plugins.ServicePlugin, services.IntrospectionService, as(client.WithIntrospectionService)},
 	} {
