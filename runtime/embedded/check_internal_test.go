@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,18 @@ import (
 
 	"github.com/margolite/margolite/test/expect"
 )
+
+// about is the problem with an object that a check tells of with such words, the zero one if there is none.
+func about(object, words string, look func(*problems)) (found Problem) {
+	var all problems
+	look(&all)
+	for _, p := range all {
+		if p.Object == object && strings.Contains(p.Text, words) {
+			found = p
+		}
+	}
+	return found
+}
 
 func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -37,11 +50,8 @@ func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
 				check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				check(t, os.WriteFile(path, []byte(content), 0o600))
 			}
-			got := checkCgroups(root)
-			switch {
-			case test.want == "" && got != nil:
-				t.Errorf("problem: %v", *got)
-			case test.want != "" && (got == nil || !strings.Contains(got.Text, test.want) || got.Fatal != test.fatal):
+			got := about("cgroups", test.want, func(p *problems) { p.kernel(root) })
+			if (got.Text != "") != (test.want != "") || got.Fatal != test.fatal {
 				t.Errorf("got %+v, want %q", got, test.want)
 			}
 		})
@@ -59,14 +69,26 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 	for _, object := range []string{"runc", "shim"} {
 		expect.Equal(t, found[object], true, "%s was found missing: %v", object, found)
 	}
-	if p := checkNamespaces(empty); p == nil || !p.Fatal {
-		t.Errorf("namespaces: %+v", p)
+	kernel := func(p *problems) { p.kernel(empty) }
+	expect.Equal(t, about("kernel", "namespaces", kernel).Fatal, true, "namespaces are required")
+	for what, p := range map[string]Problem{
+		"seccomp": about("kernel", "system calls", kernel),
+		"medium":  about("root", "in memory", func(p *problems) { p.storage("/dev/shm") }),
+	} {
+		if p.Text == "" || p.Fatal {
+			t.Errorf("%s: %+v", what, p)
+		}
 	}
-	if p := checkSeccomp(empty); p == nil || p.Fatal {
-		t.Errorf("seccomp: %+v", p)
-	}
-	if p := checkMedium("/dev/shm"); p == nil || p.Fatal {
-		t.Errorf("medium: %+v", p)
+}
+
+func TestCheckTellsOfDamageUntilItIsRemoved(t *testing.T) {
+	root := t.TempDir()
+	kept := filepath.Join(root, "io.containerd.metadata.v1.bolt", "meta.db.bad")
+	damage := func() Problem { return about("root", kept, func(p *problems) { p.storage(root) }) }
+	expect.Equal(t, damage(), Problem{}, "damage")
+	check(t, errors.Join(os.Mkdir(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600)))
+	if p := damage(); p.Text == "" || p.Fatal {
+		t.Errorf("damage: %+v", p)
 	}
 }
 
@@ -76,7 +98,7 @@ func TestCheckTellsAnOldRuncFromANewOne(t *testing.T) {
 		script := "#!/bin/sh\necho 'runc version " + version + "'\necho 'spec: 1.0.2'\n"
 		check(t, os.WriteFile(filepath.Join(dir, "runc"), []byte(script), 0o755))
 		t.Setenv("PATH", dir+":/bin")
-		expect.Equal(t, checkRunc(t.Context()) != nil, bad, "a problem with runc %s", version)
+		expect.Equal(t, checkRunc(t.Context()) != "", bad, "a problem with runc %s", version)
 	}
 }
 
@@ -95,10 +117,8 @@ func TestOverlayIsTriedAndLeavesNothing(t *testing.T) {
 		t.Errorf("something is mounted in %s still (%v)", root, err)
 	}
 	for _, c := range reserved {
-		p := checkOverlay(filepath.Join(t.TempDir(), "a"+string(c)+"b"))
-		if p == nil || !strings.HasSuffix(p.Text, "does not support: "+string(c)) || !strings.Contains(p.Mend, "state.dir") {
-			t.Errorf("of a path with %c: %+v", c, p)
-		}
+		p := about("overlayfs", "does not support: "+string(c), func(p *problems) { p.storage(filepath.Join(t.TempDir(), "a"+string(c)+"b")) })
+		expect.Equal(t, p.Mend, "choose a state.dir without that character", "what to do about a path with %c", c)
 	}
 	expect.ErrorWith(t, canOverlay("/proc/self/fd"), "", "overlayfs in /proc")
 }

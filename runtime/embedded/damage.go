@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/containerd/containerd/v2/core/content"
@@ -308,17 +307,4 @@ func remove(path string) error {
 		return fmt.Errorf("cannot remove database of containerd: %w", err)
 	}
 	return nil
-}
-
-// checkDamage tells of databases that were damaged, until somebody removes them.
-func checkDamage(root string) *Problem {
-	found, _ := filepath.Glob(filepath.Join(root, "*", "*.db"+bad)) // the pattern is well-formed
-	if len(found) == 0 {
-		return nil
-	}
-	return &Problem{
-		Object: "root",
-		Text:   "a damaged database of containerd was replaced and containers were recreated: " + strings.Join(found, ", "),
-		Mend:   "check the storage medium of the state directory, and remove the saved files",
-	}
 }
