@@ -14,9 +14,17 @@ import (
 	"sync"
 	"sync/atomic"
 
+	containersapi "github.com/containerd/containerd/api/services/containers/v1"
+	imagesapi "github.com/containerd/containerd/api/services/images/v1"
+	namespacesapi "github.com/containerd/containerd/api/services/namespaces/v1"
+	tasksapi "github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/introspection"
+	"github.com/containerd/containerd/v2/core/leases"
 	"github.com/containerd/containerd/v2/core/metadata"
 	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/defaults"
 	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/containerd/v2/plugins/services"
@@ -141,11 +149,18 @@ func (s *Server) Address() string { return s.address }
 //
 // Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
 func (s *Server) Client(ctx context.Context, namespace string) (*client.Client, error) {
-	direct, err := s.services()
-	if err != nil {
-		return nil, err
-	}
-	caller, err := client.New(s.address, client.WithDefaultNamespace(namespace), client.WithServices(direct...))
+	caller, err := client.New(s.address, client.WithDefaultNamespace(namespace), client.WithServices(
+		client.WithEventService(instance[client.EventService](s, plugins.EventPlugin, "exchange")),
+		client.WithLeasesService(instance[leases.Manager](s, plugins.LeasePlugin, "manager")),
+		client.WithDiffService(instance[client.DiffService](s, plugins.DiffPlugin, "walking")),
+		client.WithContentStore(instance[content.Store](s, plugins.ServicePlugin, services.ContentService)),
+		client.WithImageClient(instance[imagesapi.ImagesClient](s, plugins.ServicePlugin, services.ImagesService)),
+		client.WithSnapshotters(instance[map[string]snapshots.Snapshotter](s, plugins.ServicePlugin, services.SnapshotsService)),
+		client.WithContainerClient(instance[containersapi.ContainersClient](s, plugins.ServicePlugin, services.ContainersService)),
+		client.WithTaskClient(instance[tasksapi.TasksClient](s, plugins.ServicePlugin, services.TasksService)),
+		client.WithNamespaceClient(instance[namespacesapi.NamespacesClient](s, plugins.ServicePlugin, services.NamespacesService)),
+		client.WithIntrospectionService(instance[introspection.Service](s, plugins.ServicePlugin, services.IntrospectionService)),
+	))
 	if err != nil {
 		return nil, fmt.Errorf("cannot create client of embedded containerd: %w", err)
 	}
@@ -161,41 +176,10 @@ func (s *Server) Client(ctx context.Context, namespace string) (*client.Client, 
 	return caller, nil
 }
 
-// services are the parts of containerd that a client may call without a socket.
-func (s *Server) services() ([]client.ServicesOpt, error) {
-	var opts []client.ServicesOpt
-	for _, direct := range []struct {
-		kind plugin.Type
-		id   string
-		with func(any) client.ServicesOpt
-	}{
-		{plugins.EventPlugin, "exchange", as(client.WithEventService)},
-		{plugins.LeasePlugin, "manager", as(client.WithLeasesService)},
-		{plugins.ServicePlugin, services.ContentService, as(client.WithContentStore)},
-		{plugins.ServicePlugin, services.ImagesService, as(client.WithImageClient)},
-		{plugins.ServicePlugin, services.SnapshotsService, as(client.WithSnapshotters)},
-		{plugins.ServicePlugin, services.ContainersService, as(client.WithContainerClient)},
-		{plugins.ServicePlugin, services.TasksService, as(client.WithTaskClient)},
-		{plugins.DiffPlugin, "walking", as(client.WithDiffService)},
-		{plugins.ServicePlugin, services.NamespacesService, as(client.WithNamespaceClient)},
-		{plugins.ServicePlugin, services.IntrospectionService, as(client.WithIntrospectionService)},
-	} {
-		p := s.plugins.Get(direct.kind, direct.id)
-		if p == nil {
-			return nil, fmt.Errorf("cannot find containerd plugin %s.%s", direct.kind, direct.id)
-		}
-		instance, err := p.Instance()
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, direct.with(instance))
-	}
-	return opts, nil
-}
-
-// as takes what a plugin is for what an option of the client wants.
-func as[T any](with func(T) client.ServicesOpt) func(any) client.ServicesOpt {
-	return func(instance any) client.ServicesOpt { return with(instance.(T)) }
+// instance is a plugin of a server that has started: each has come up then.
+func instance[T any](s *Server, kind plugin.Type, id string) T {
+	i, _ := s.plugins.Get(kind, id).Instance()
+	return i.(T)
 }
 
 // Close stops serving and closes the metadata. Shims and workloads keep running; a later Start finds them.

@@ -35,11 +35,7 @@ func (r *records) Get(ctx context.Context, id string) (containers.Container, err
 // endStrays ends what runs and has no record, since a database was damaged: nobody looks after it, and what is made anew
 // must not run beside it. It is called before anybody else uses the tasks.
 func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
-	instance, err := s.plugins.Get(plugins.RuntimePluginV2, "task").Instance()
-	if err != nil {
-		return err
-	}
-	tasks := instance.(*tasks)
+	tasks := instance[*tasks](s, plugins.RuntimePluginV2, "task")
 	all, err := tasks.Tasks(ctx, true)
 	if err != nil {
 		return fmt.Errorf("cannot list running tasks: %w", err)
