@@ -52,7 +52,7 @@ func ofDevice(code Code, err error) Code {
 	switch {
 	case code != Internal && code != StartFailed:
 		return code
-	case image.IsFull(err):
+	case fault.IsFull(err):
 		return NoSpace
 	case errors.Is(err, unix.EIO), strings.Contains(err.Error(), unix.EIO.Error()): // from a shim there come words only
 		return Internal

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -30,7 +29,8 @@ import (
 	"github.com/containerd/containerd/v2/plugins/services"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/plugin"
-	"golang.org/x/sys/unix"
+
+	"github.com/margolite/margolite/runtime/fault"
 )
 
 // Server is a containerd in this process.
@@ -117,7 +117,7 @@ func clearMounts(dir string, log *slog.Logger) error {
 // cannot be tried: it stays with what is there, of which containers are made.
 func chooseSnapshotter(root string) string {
 	err := canOverlay(root)
-	if err == nil || isFull(err) && exists(filepath.Join(root, string(plugins.SnapshotPlugin)+"."+defaults.DefaultSnapshotter)) {
+	if err == nil || fault.IsFull(err) && exists(filepath.Join(root, string(plugins.SnapshotPlugin)+"."+defaults.DefaultSnapshotter)) {
 		return defaults.DefaultSnapshotter
 	}
 	return nativeSnapshotter
@@ -126,11 +126,6 @@ func chooseSnapshotter(root string) string {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// isFull says that there was no space. Not everybody passes the error on.
-func isFull(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || strings.Contains(err.Error(), unix.ENOSPC.Error())
 }
 
 // OwnShim says whether the shim is the one of this repository.

@@ -4,6 +4,9 @@ package fault
 import (
 	"context"
 	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Code is the kind of failure of an Error, for callers that branch.
@@ -53,4 +56,17 @@ func CodeOf(err error) Code {
 		return Timeout
 	}
 	return Internal
+}
+
+// IsFull says that an error is one of a device without space. From another containerd there come words only.
+func IsFull(err error) bool {
+	if err == nil {
+		return false
+	}
+	var known *Error
+	full := errors.As(err, &known) && known.Code == NoSpace
+	for _, e := range []error{unix.ENOSPC, unix.EDQUOT} {
+		full = full || errors.Is(err, e) || strings.Contains(err.Error(), e.Error())
+	}
+	return full
 }

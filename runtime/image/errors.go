@@ -14,7 +14,6 @@ import (
 	"github.com/containerd/containerd/v2/core/remotes/docker"
 	remoteserrors "github.com/containerd/containerd/v2/core/remotes/errors"
 	"github.com/containerd/errdefs"
-	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
@@ -90,7 +89,7 @@ func codeOf(err error) fault.Code {
 	switch {
 	case errors.As(err, &known):
 		return known.Code
-	case IsFull(err):
+	case fault.IsFull(err):
 		return fault.NoSpace
 	case errors.Is(err, containerd.ErrMemory):
 		return fault.Unsupported
@@ -126,19 +125,6 @@ func wantsCertificate(err error) bool {
 		return false
 	}
 	return strings.Contains(alert.Err.Error(), "certificate")
-}
-
-// IsFull says that an error is one of a device without space.
-func IsFull(err error) bool {
-	var known *fault.Error
-	switch {
-	case err == nil:
-		return false
-	case errors.As(err, &known) && known.Code == fault.NoSpace, errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return true
-	}
-	// From another containerd there come words only.
-	return strings.Contains(err.Error(), unix.ENOSPC.Error()) || strings.Contains(err.Error(), unix.EDQUOT.Error())
 }
 
 func codeOfStatus(status int) fault.Code {

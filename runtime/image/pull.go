@@ -175,7 +175,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 			begun = append(begun, p.lease())
 		}
 		i.remember(pulls, err)
-		if IsFull(err) { // what has come goes, and its space is free then
+		if fault.IsFull(err) { // what has come goes, and its space is free then
 			_, failed := i.remove(context.WithoutCancel(ctx), nil, begun)
 			err = errors.Join(err, failed)
 		}
@@ -201,7 +201,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 		p.before = sync.OnceFunc(func() { p.meter.unpacks(found.layers) })
 	}
 	err = i.transfer(ctx, pulls, found.media)
-	if _, full := check(found.media, pulls); full != nil && IsFull(err) && !errors.As(err, new(*NoSpaceError)) {
+	if _, full := check(found.media, pulls); full != nil && fault.IsFull(err) && !errors.As(err, new(*NoSpaceError)) {
 		err = fmt.Errorf("%w: %w", full, err) // the device was full before anybody had looked
 	}
 	if err != nil {
@@ -331,7 +331,7 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) (d
 // with uses a part that is here. One that came long ago may have been damaged since: it is downloaded and used again.
 func (p *pull) with(ctx context.Context, desc v1.Descriptor, use func() error) error {
 	err := use()
-	if err == nil || ctx.Err() != nil || IsFull(err) {
+	if err == nil || ctx.Err() != nil || fault.IsFull(err) {
 		return err
 	}
 	if damaged, lookErr := p.isDamaged(ctx, desc); lookErr != nil || !damaged {
