@@ -28,14 +28,15 @@ func TestADeploymentIsHeldByItsName(t *testing.T) {
 	expect.Equal(t, len(locks()), 0, "locks")
 }
 
-// The directory for the lock files of a deployment comes and goes with it, and is
-// removed at the next start where that was not possible.
+// The directory for the lock files of a deployment comes and goes with it, whatever a
+// workload has put there, and is removed at the next start where that was not possible.
 func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 	s := newSite(t)
 	locks := filepath.Join(s.runDir, "locks")
 	dirs := func() int { return len(expect.Value(os.ReadDir(locks))(t)) }
 	s.installed()
 	expect.Equal(t, dirs(), 1, "directories of an installed deployment")
+	check(t, os.WriteFile(filepath.Join(locks, first, "mixer"), nil, 0o600))
 	s.publish(2, nil)
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
 	expect.Equal(t, dirs(), 0, "directories of a removed deployment")
