@@ -114,10 +114,15 @@ func TestST13TheVersionAdoptedIsThatOfTheRevisionHeld(t *testing.T) {
 		expect.Equal(t, version(), 4, "version in the status")
 	})
 	t.Run("ST-14 applying does", func(t *testing.T) {
-		s.publish(9, map[string]string{first: three})
+		s.publish(8, map[string]string{first: three})
+		begun, release := s.runtime.hold("apply 3.0.0")
 		s.gate.close(false)
 		s.runtime.poke()
-		more("installing@9", "installed@9")
+		<-begun
+		more("installing@8")
+		s.publish(9, map[string]string{first: three})
+		release()
+		more("installed@9")
 	})
 	t.Run("ST-14 a failure does", func(t *testing.T) {
 		s.runtime.fail("stage 4.0.0", "NotFound")

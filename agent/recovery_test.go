@@ -361,16 +361,6 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 	s.heard(first, "pending@1", "installing@1", "installing@1", "installing@1", "installed@1")
 }
 
-// A newer manifest that leaves the revision as it is counts as adopted
-// as soon as that revision is being applied.
-func TestST12AdoptedVersionWhileApplying(t *testing.T) {
-	s := newSite(t)
-	release := s.publishUntil("apply 1.0.0", 1, map[string]string{first: document(first, "1.0.0")})
-	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
-	release()
-	s.heard(first, "pending@1", "installing@1", "installed@2")
-}
-
 // Also who asked for a poll before the WFM asked for silence has to wait.
 func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
