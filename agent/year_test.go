@@ -98,13 +98,12 @@ type event struct {
 
 func newYear(t *testing.T, seed uint64) *year {
 	y := &year{
-		rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), road: newRoad(),
+		rand: rand.New(rand.NewPCG(seed, 0)), begin: time.Now(), road: &road{arrivals: make(chan net.Conn, 8)},
 		published: map[string]int{}, told: map[string][]string{},
 	}
 	t.Cleanup(func() { // after the agent's end
 		y.road.let(false, false) // as the kernel does for a process that ends
 		y.must(y.wfm.Close())
-		y.road.shut()
 	})
 	newSite(t, func(s *site) {
 		y.site = s
@@ -154,7 +153,7 @@ func (y *year) startWFM() {
 	if y.version > 0 {
 		y.must(y.wfm.SetVersion(yearClient, y.version))
 	}
-	y.must(y.wfm.Serve(y.road.turn()))
+	y.must(y.wfm.Serve(y.road.listen()))
 	y.heard = 0
 }
 
@@ -415,19 +414,17 @@ func (y *year) end(months int) {
 	}
 }
 
-// road is the network between an agent and its WFM in a bubble of synctest. Its
-// connections are pipes: who waits for the other side does so in the bubble, where
-// time goes on then.
+// road is the network between an agent and a WFM, which listens on it, in a bubble of
+// synctest. Its connections are pipes: who waits for the other side does so in the
+// bubble, where time goes on then.
 type road struct {
 	arrivals chan net.Conn // the WFM's ends of connections
-	ended    chan struct{}
 
 	mu   sync.Mutex
 	open bool
-	ways []*way
+	ends []end
+	over chan struct{} // is closed when the WFM does not listen any more
 }
-
-func newRoad() *road { return &road{arrivals: make(chan net.Conn, 8), ended: make(chan struct{})} }
 
 // dial is a wfm.Dial.
 func (r *road) dial(_ context.Context, network, _ string) (net.Conn, error) {
@@ -436,16 +433,11 @@ func (r *road) dial(_ context.Context, network, _ string) (net.Conn, error) {
 	if !r.open {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: os.NewSyscallError("connect", syscall.ENETUNREACH)}
 	}
-	w := &way{}
 	device, wfm := net.Pipe()
-	w.device, w.wfm = end{device, w}, end{wfm, w}
-	select {
-	case r.arrivals <- w.wfm:
-	case <-r.ended:
-		return nil, net.ErrClosed
-	}
-	r.ways = append(r.ways, w)
-	return w.device, nil
+	lost := new(atomic.Bool)
+	r.ends = append(r.ends, end{device, lost}, end{wfm, lost})
+	r.arrivals <- end{wfm, lost}
+	return end{device, lost}, nil
 }
 
 // let opens or closes the road. What was on it then is broken off, or, where it
@@ -455,65 +447,50 @@ func (r *road) let(open, silently bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.open = open
-	var silent []*way
-	for _, w := range r.ways {
+	for _, e := range r.ends {
 		if silently {
-			w.lost.Store(true)
-			silent = append(silent, w)
-			continue
+			e.lost.Store(true)
+		} else {
+			e.Conn.Close()
 		}
-		w.wfm.Conn.Close()
-		w.device.Conn.Close()
 	}
-	r.ways = silent
+	if !silently {
+		r.ends = nil
+	}
 }
 
 // Addr is where the road leads.
 func (r *road) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8443} }
 
-// shut ends the road for good.
-func (r *road) shut() {
-	r.let(false, false)
-	close(r.ended)
+// listen is the road for another WFM.
+func (r *road) listen() *road {
+	r.over = make(chan struct{})
+	return r
 }
 
-// turn is the road as one server after the other has it.
-type turn struct {
-	*road
-	over chan struct{}
-	once sync.Once
-}
-
-func (r *road) turn() *turn { return &turn{road: r, over: make(chan struct{})} }
-
-func (t *turn) Accept() (net.Conn, error) {
+func (r *road) Accept() (net.Conn, error) {
 	select {
-	case c := <-t.arrivals:
+	case c := <-r.arrivals:
 		return c, nil
-	case <-t.over:
+	case <-r.over:
 		return nil, net.ErrClosed
 	}
 }
 
-func (t *turn) Close() error {
-	t.once.Do(func() { close(t.over) })
+// Close ends the road for the present WFM.
+func (r *road) Close() error {
+	close(r.over)
 	return nil
 }
 
-// way is one connection.
-type way struct {
-	device, wfm end
-	lost        atomic.Bool // nothing arrives
-}
-
-// end is one side of a connection.
+// end is one side of a connection, on which nothing arrives any more once it is lost.
 type end struct {
 	net.Conn
-	way *way
+	lost *atomic.Bool
 }
 
 func (e end) Write(p []byte) (int, error) {
-	if e.way.lost.Load() {
+	if e.lost.Load() {
 		return len(p), nil
 	}
 	return e.Conn.Write(p)
