@@ -166,7 +166,7 @@ func TestWhatAnEarlierVersionStagedHoldsItsShare(t *testing.T) {
 	s.heard(second, "pending@2")
 
 	s.runtime.fail("", "")
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.heard(second, "pending@2", "failed@2")
 	s.heardError(second, "NOT_ALLOWED", "more than there is")
 	s.made("stage 2.0.0", 0)

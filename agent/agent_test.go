@@ -45,18 +45,11 @@ type site struct {
 	runtime  *fakeRuntime
 	gate     *fakeGate
 	machine  hardware
-	poll     pace.Rules
-	keys     image.Keyring // of images
-	packages *image.Trust  // by whom they have to be signed
-	reports  agent.Reports
-	settle   time.Duration
+	set      agent.Settings
 	logger   *slog.Logger
 	dir      string
 	runDir   string
 	random   pace.Random
-
-	maxTimeout time.Duration
-
 	onCommit func(verb string)
 	// joins, if not nil, changes the options of an agent and returns what runs beside it.
 	joins func(*agent.Options) (beside func(context.Context) error)
@@ -71,7 +64,7 @@ func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
 		t: t, dir: t.TempDir(), runDir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
-		poll:   pace.Rules{Interval: time.Hour}, // the tests say when
+		set:    agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: pace.Rules{Interval: time.Hour}}, // the tests say when
 		logger: slog.New(slog.DiscardHandler),
 	}
 	for _, p := range prepare {
@@ -130,8 +123,12 @@ func (s *site) restart() {
 }
 
 func (s *site) settings() agent.Settings {
-	return agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: s.poll, Gate: s.gate, MaxTimeout: s.maxTimeout, ImageKeys: s.keys, Packages: s.packages, Reports: s.reports, Settle: s.settle}
+	s.set.Gate = s.gate
+	return s.set
 }
+
+// configure gives the agent the present settings.
+func (s *site) configure() { s.agent.Configure(s.settings()) }
 
 // sync lets the agent poll and fails the test if that fails.
 func (s *site) sync() {
@@ -409,9 +406,8 @@ func TestAD11AD12DeploymentsForAnotherKindOfDevice(t *testing.T) {
 			s.heard(first, "pending@1", "failed@1")
 			s.heardError(first, test.code)
 			s.runtime.fail("fetch 1.0.0", "")
-			set := s.settings()
-			set.Device.Labels = map[string]any{"line": 7}
-			s.agent.Configure(set)
+			s.set.Device.Labels = map[string]any{"line": 7}
+			s.configure()
 			if test.code == "MARGO_NOT_ELIGIBLE" {
 				s.heard(first, "pending@1", "failed@1", "pending@1", "installing@1", "installed@1")
 			}

@@ -444,7 +444,7 @@ func TestAHookIsAskedAgain(t *testing.T) {
 	s.approve(document(first, "2.0.0"))
 	s.eventually("it was asked again", func() bool { return asked() > before })
 	s.gate.rule(policy.Rules{})
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.heard(first, append(installed, "pending@1", "installing@2", "installed@2")...)
 }
 

@@ -319,9 +319,8 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 	elsewhere := strings.Replace(document(first, "1.0.0"), deviceID, "edge-02", 1)
 	for name, change := range map[string]func(s *site){
 		"with another device id": func(s *site) {
-			set := s.settings()
-			set.Device.ID = "edge-02"
-			s.agent.Configure(set)
+			s.set.Device.ID = "edge-02"
+			s.configure()
 		},
 		"at a start, by the id that the WFM gave": func(s *site) {
 			s.stop()
@@ -334,7 +333,7 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 			s.publish(1, map[string]string{first: elsewhere})
 			s.heard(first, "pending@1", "failed@1")
 			s.restart()
-			s.agent.Configure(s.settings())
+			s.configure()
 			s.publish(2, map[string]string{first: elsewhere, second: document(second, "1.0.0")})
 			s.heard(second, "pending@2", "installing@2", "installed@2")
 			s.heard(first, "pending@1", "failed@1")

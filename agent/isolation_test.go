@@ -179,7 +179,7 @@ func TestDeploymentsAreChangedInTheOrderOfTheManifest(t *testing.T) {
 	simulated(t, func(s *site) {
 		rarely(s)
 		byManifest(s)
-		s.reports = agent.Reports{Reasons: true}
+		s.set.Reports = agent.Reports{Reasons: true}
 	}, func(t *testing.T, s *site) {
 		s.runtime.fail("fetch 1.0.0", runtime.Unreachable) // that of the first one alone
 		s.publish(1, map[string]string{early: document(early, "1.0.0"), middle: document(middle, "2.0.0"), late: document(late, "3.0.0")})
@@ -220,7 +220,7 @@ func timeout(doc, timeout string) string {
 func TestAD08TheTimeoutIsBoundedByTheDevice(t *testing.T) {
 	var l log
 	s := newSite(t, func(s *site) {
-		s.maxTimeout = 100 * time.Millisecond
+		s.set.MaxTimeout = 100 * time.Millisecond
 		logged(&l)(s)
 	})
 	s.runtime.block("apply 1.0.0")

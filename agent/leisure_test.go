@@ -197,7 +197,7 @@ func (s *site) moments(does func()) []moment {
 func (m moment) after(t *testing.T, version uint64, listed map[string]string, prepare func(*site)) *site {
 	t.Helper()
 	s := newSite(t, func(s *site) {
-		s.poll.Interval = time.Minute
+		s.set.Poll.Interval = time.Minute
 		check(t, os.WriteFile(s.database(), m.store, 0o600))
 		s.runtime.projects = m.projects
 		s.wfm.publish(version, listed)

@@ -22,14 +22,14 @@ func simulated(t *testing.T, prepare func(*site), test func(t *testing.T, s *sit
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		test(t, newSite(t, func(s *site) {
-			s.poll.Interval = time.Minute
+			s.set.Poll.Interval = time.Minute
 			prepare(s)
 		}))
 	})
 }
 
 // rarely lets a site poll every hour, where the test says when besides.
-func rarely(s *site) { s.poll.Interval = time.Hour }
+func rarely(s *site) { s.set.Poll.Interval = time.Hour }
 
 func windows(t *testing.T, texts ...string) policy.Windows {
 	t.Helper()
@@ -128,7 +128,7 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				s.runDir = t.TempDir() // memory is lost in a reboot
 				s.start()
-				s.agent.Configure(s.settings())
+				s.configure()
 				calls, _ := s.during(time.Until(silent) - time.Second)
 				expect.Equal(t, len(calls), 0, "calls during the silence")
 				s.heardWithin(5*time.Minute, first, heard...)
@@ -145,7 +145,7 @@ func TestERR04SilenceHoldsForEverybody(t *testing.T) {
 
 // In downtime nothing is sent, by anybody, and nothing is said about it.
 func TestPOL01NothingIsSentInDowntime(t *testing.T) {
-	simulated(t, func(s *site) { s.poll.Downtime = windows(t, "02:00-06:00") }, func(t *testing.T, s *site) {
+	simulated(t, func(s *site) { s.set.Poll.Downtime = windows(t, "02:00-06:00") }, func(t *testing.T, s *site) {
 		s.installed()
 		s.gate.close(true)
 		s.publish(2, map[string]string{first: document(first, "2.0.0")})
@@ -171,7 +171,7 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 	var l log
 	simulated(t, func(s *site) {
 		logged(&l)(s)
-		s.poll.Downtime = windows(t, "02:00-06:00")
+		s.set.Poll.Downtime = windows(t, "02:00-06:00")
 	}, func(t *testing.T, s *site) {
 		s.installed()
 		time.Sleep(time.Until(time.Date(2000, 1, 1, 1, 55, 0, 0, time.UTC)))
@@ -202,16 +202,15 @@ func TestPOL02ErrorsInDowntimeAreIgnored(t *testing.T) {
 // The desired state is asked for in windows only; reports and capabilities go
 // out at any time, and so does what a person asks for.
 func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
-	simulated(t, func(s *site) { s.poll.Windows = windows(t, "12:00-13:00") }, func(t *testing.T, s *site) {
+	simulated(t, func(s *site) { s.set.Poll.Windows = windows(t, "12:00-13:00") }, func(t *testing.T, s *site) {
 		expect.Equal(t, s.wfm.count("manifest"), 0, "polls out of the window")
 		s.publish(1, map[string]string{first: document(first, "1.0.0")}) // by hand
 		s.heard(first, "pending@1", "installing@1", "installed@1")
 		s.wfm.publish(2, map[string]string{first: document(first, "2.0.0")})
 
-		s.poll.Interval = 2 * time.Minute
-		set := s.settings()
-		set.Device.Vendor = "another"
-		s.agent.Configure(set)
+		s.set.Poll.Interval = 2 * time.Minute
+		s.set.Device.Vendor = "another"
+		s.configure()
 		calls, _ := s.during(12*time.Hour - time.Minute)
 		expect.Equal(t, count(calls, "manifest"), 0, "polls before the window")
 		expect.Equal(t, count(calls, "capabilities"), 1, "capabilities before the window")
@@ -228,17 +227,16 @@ func TestPOL03POL07PollsKeepToTheirWindows(t *testing.T) {
 
 // Settings take effect while the agent runs, without touching what runs.
 func TestSettingsChangeWhileTheAgentRuns(t *testing.T) {
-	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
+	simulated(t, func(s *site) { s.set.Poll.Interval = time.Hour }, func(t *testing.T, s *site) {
 		s.installed()
 		s.quiet()
 		s.gate.close(true)
 		s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1")
 		applied := s.runtime.count("apply 1.0.0")
 
-		s.gate, s.poll.Interval = &fakeGate{}, time.Minute // an open one
-		set := s.settings()
-		set.Device.ModelNumber, set.URL = "another", "https://other.example"
-		s.agent.Configure(set)
+		s.gate, s.set.Poll.Interval = &fakeGate{}, time.Minute // an open one
+		s.set.Device.ModelNumber, s.set.URL = "another", "https://other.example"
+		s.configure()
 		s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "installing@2", "installed@2")
 		calls, _ := s.during(time.Hour)
 		within(t, count(calls, "manifest"), 55, 70, "polls within an hour")

@@ -363,7 +363,7 @@ func TestRestartWhileInstallingReportsOnlyWhatIsNew(t *testing.T) {
 
 // Also who asked for a poll before the WFM asked for silence has to wait.
 func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
-	simulated(t, func(s *site) { s.poll.Interval = time.Hour }, func(t *testing.T, s *site) {
+	simulated(t, func(s *site) { s.set.Poll.Interval = time.Hour }, func(t *testing.T, s *site) {
 		s.sync()
 		begun, release := s.wfm.hold("manifest")
 		s.wfm.fail("manifest", &wfm.Error{Op: "get state manifest", Status: 503, RetryAfter: time.Hour})

@@ -185,7 +185,7 @@ func TestERR01RefusedReportsAreTriedWithoutPolls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newSite(t, func(s *site) { s.poll.Interval = 7 * 24 * time.Hour })
+				s := newSite(t, func(s *site) { s.set.Poll.Interval = 7 * 24 * time.Hour })
 				s.sync()
 				s.wfm.fail("status", test.problem)
 				s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})

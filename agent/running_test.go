@@ -38,7 +38,7 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 	} {
 		t.Run(code, func(t *testing.T) {
 			s := newSite(t, func(s *site) {
-				s.reports, s.settle = agent.Reports{Running: true, Grace: 50 * time.Millisecond}, 20*time.Millisecond
+				s.set.Reports, s.set.Settle = agent.Reports{Running: true, Grace: 50 * time.Millisecond}, 20*time.Millisecond
 			})
 			s.installed()
 			s.runtime.becomes(first+"-main", ill)
@@ -65,7 +65,7 @@ func TestST10WhatRunsIsReported(t *testing.T) {
 // A shim that responds again says nothing of it: it is looked at again.
 func TestST10AShimThatRespondsAgain(t *testing.T) {
 	simulated(t, func(s *site) {
-		s.reports, s.settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
+		s.set.Reports, s.set.Settle = agent.Reports{Running: true, Grace: time.Minute}, time.Second
 	}, func(t *testing.T, s *site) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0")})
 		s.heardWithin(time.Hour, first, "pending@1", "installing@1", "installed@1")
@@ -91,7 +91,7 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 		"switched off": {false, func(c *runtime.ObservedContainer) { c.State, c.ExitCode = runtime.Stopped, 3 }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := installedSite(t, func(s *site) { s.reports = agent.Reports{Running: test.tell} })
+			s := installedSite(t, func(s *site) { s.set.Reports = agent.Reports{Running: test.tell} })
 			s.quiet()
 			writes, looked := s.store.Writes(), s.runtime.looks()
 			s.runtime.becomes(first+"-main", test.change)
@@ -107,7 +107,7 @@ func TestWhatIsWellIsNotReported(t *testing.T) {
 // waits in the outbox, which says the same.
 func TestST10TheCurrentStateIsToldAgain(t *testing.T) {
 	simulated(t, func(s *site) {
-		s.poll.Interval, s.reports = 10*time.Minute, agent.Reports{Interval: 24 * time.Hour}
+		s.set.Poll.Interval, s.set.Reports = 10*time.Minute, agent.Reports{Interval: 24 * time.Hour}
 		s.random = func(n time.Duration) time.Duration { return n - 1 } // a day after the start, and from then on a tenth early
 	}, func(t *testing.T, s *site) {
 		s.publish(1, map[string]string{first: document(first, "1.0.0"), second: document(second, "1.0.0")})
@@ -152,7 +152,7 @@ func TestST11PendingSaysWhy(t *testing.T) {
 		"":                   closed, // where the site does not want it
 	} {
 		t.Run(code, func(t *testing.T) {
-			simulated(t, func(s *site) { s.reports = agent.Reports{Reasons: code != ""} }, func(t *testing.T, s *site) {
+			simulated(t, func(s *site) { s.set.Reports = agent.Reports{Reasons: code != ""} }, func(t *testing.T, s *site) {
 				lacks(s)
 				told := []string{"pending@1"}
 				s.publish(1, map[string]string{first: document(first, "1.0.0")})
@@ -165,7 +165,7 @@ func TestST11PendingSaysWhy(t *testing.T) {
 				}
 				s.runtime.fail("", "")
 				s.gate.close(false)
-				s.agent.Configure(s.settings())
+				s.configure()
 				if code == "WAITS_FOR_REGISTRY" {
 					told = append(told, "pending@1") // it is staged, and waits for nothing
 				}

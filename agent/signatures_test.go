@@ -12,7 +12,7 @@ import (
 
 // demandsSignatures makes a site that runs signed images only.
 func demandsSignatures(s *site) {
-	s.keys = image.Keyring{"*": {"/etc/margolite/cosign.pub"}}
+	s.set.ImageKeys = image.Keyring{"*": {"/etc/margolite/cosign.pub"}}
 	s.runtime.services = map[string]map[string]*compose.Service{
 		"1.0.0": {"web": {Name: "web", Image: "plant.example/web:1"}},
 		"2.0.0": {"web": {Name: "web", Image: "plant.example/web:2"}},
@@ -65,7 +65,7 @@ func TestSignaturesThatAreOutOfReachAreAwaited(t *testing.T) {
 	s.reason(first, "look 1.0.0 fails")
 	s.heard(first, "pending@1")
 	s.runtime.fail("", "")
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.heard(first, "pending@1", "installing@1", "installed@1")
 }
 
@@ -79,12 +79,12 @@ func TestStagedImagesAreJudgedByTheKeysOfThatTime(t *testing.T) {
 
 	s.runtime.fail("look 2.0.0", runtime.Unreachable)
 	s.gate.close(false)
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.reason(first, "look 2.0.0 fails")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.runtime.fail("", "")
 	s.runtime.set(func() { s.runtime.unsigned = map[string]string{"plant.example/web:2": "no trusted key made it"} })
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.runtime.await(t, first+"-main 1.0.0")
 	s.made("apply 2.0.0", 0)
@@ -102,7 +102,7 @@ func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 
 	s.runtime.set(func() { s.runtime.signed = true })
 	s.gate.close(true)
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
 	s.stop()
 	s.gate.close(false)
@@ -119,8 +119,8 @@ func TestPackagesFromRegistriesHaveToBeSigned(t *testing.T) {
 	})
 	s.installed()
 	s.allows(func(allow *policy.Allow) { allow.Unsigned = false })
-	s.packages = &image.Trust{}
-	s.agent.Configure(s.settings())
+	s.set.Packages = &image.Trust{}
+	s.configure()
 	s.runtime.fail("fetch 2.0.0", runtime.Unsigned)
 	s.updates(2, "2.0.0", "pending@1", "installing@1", "installed@1", "pending@1", "failed@2")
 	s.heardError(first, "NOT_ALLOWED", "policy.allow.unsigned: web: fetch 2.0.0 fails")
@@ -131,7 +131,7 @@ func TestPackagesFromRegistriesHaveToBeSigned(t *testing.T) {
 	s.reason(first, "fetch 1.0.0 fails")
 
 	s.runtime.fail("", "")
-	s.agent.Configure(s.settings())
+	s.configure()
 	s.heard(first, "pending@1", "installing@1", "installed@1", "pending@1", "failed@2", "pending@2", "installing@3", "installed@3")
 }
 

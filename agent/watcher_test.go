@@ -57,7 +57,7 @@ func webcam(name string) capability.Peripheral {
 // unhurried is a site that polls every few hours, and has begun.
 func unhurried(t *testing.T, prepare func(*site), test func(t *testing.T, s *site)) {
 	simulated(t, func(s *site) {
-		s.poll.Interval = 6 * time.Hour
+		s.set.Poll.Interval = 6 * time.Hour
 		prepare(s)
 	}, func(t *testing.T, s *site) {
 		s.installed()

@@ -40,9 +40,8 @@ func TestCAP06ARenamedDeviceTakesItsCapabilitiesBack(t *testing.T) {
 			s := newSite(t)
 			s.wfm.fail("delete "+deviceID, c.err)
 			s.installed()
-			set := s.settings()
-			set.Device.ID = "edge-02"
-			s.agent.Configure(set)
+			s.set.Device.ID = "edge-02"
+			s.configure()
 			s.sync()
 			s.sync()
 			requests, journal := s.withdrawals()

@@ -107,7 +107,7 @@ func newYear(t *testing.T, seed uint64) *year {
 	})
 	newSite(t, func(s *site) {
 		y.site = s
-		s.poll.Interval, s.settle, s.reports = time.Minute, 10*time.Second, agent.Reports{Running: true, Grace: time.Minute}
+		s.set.Poll.Interval, s.set.Settle, s.set.Reports = time.Minute, 10*time.Second, agent.Reports{Running: true, Grace: time.Minute}
 		s.machine.mute = true
 		s.onCommit, s.joins = y.committed, y.connect
 		y.enrol()
