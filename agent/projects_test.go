@@ -288,26 +288,3 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 	expect.Equal(t, len(removed), 3, "removed")
 	expect.Equal(t, m.asked, []string{"remove volume old/a", "remove volume old/b", "prune"}, "calls")
 }
-
-// What a deployment may need stays, whether it runs or not, and so does what a
-// project needs whose images are brought.
-func TestPruneLeavesWhatDeploymentsNeed(t *testing.T) {
-	s := installedSite(t)
-	s.quiet()
-	s.runtime.volumes = []runtime.StoredVolume{{Project: first + "-main", Name: "data"}, {Project: "old", Name: "data"}}
-	items := expect.Value(s.agent.Unneeded(t.Context()))(t)
-	expect.Equal(t, items, []control.Unneeded{{Kind: control.UnneededVolume, Project: "old", Name: "data"}}, "unneeded")
-	s.runtime.volumes = append(s.runtime.volumes, runtime.StoredVolume{Project: "own", Name: "data"})
-	both := expect.Value(s.agent.Unneeded(t.Context()))(t)
-	expect.Equal(t, len(both), 2, "items")
-	begun, release := s.runtime.hold("stage ")
-	up := make(chan error)
-	go func() {
-		up <- s.agent.ComposeUp(t.Context(), control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
-	}()
-	<-begun
-	expect.Equal(t, expect.Value(s.agent.Prune(t.Context(), both))(t), items, "removed while images are brought")
-	release()
-	check(t, <-up)
-	expect.Equal(t, expect.Value(s.agent.Prune(t.Context(), both))(t), both, "removed afterwards")
-}

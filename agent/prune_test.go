@@ -47,21 +47,20 @@ func TestTwoPrunesAtOnce(t *testing.T) {
 	})
 }
 
-// Volumes are removed while a deployment or a project, whoever asked for it, downloads.
-// Images are dropped when that is staged, and the answer says so.
+// Volumes are removed while a deployment or a project, whoever asked for it, downloads, but
+// not those that it may need; a deployment may need its own at any time. Images are dropped
+// when that is staged, and the answer says so.
 func TestPruneBesideADownload(t *testing.T) {
-	for step, bring := range map[string]func(ctx context.Context, s *site){
-		"stage 1.0.0": func(_ context.Context, s *site) {
-			s.runtime.set(func() {
-				s.runtime.volumes = append(s.runtime.volumes, runtime.StoredVolume{Project: first + "-main", Name: "data"})
-			})
-			s.publish(1, map[string]string{first: document(first, "1.0.0")})
-		},
-		"stage ": func(ctx context.Context, s *site) {
+	for project, c := range map[string]struct {
+		step  string
+		bring func(ctx context.Context, s *site)
+	}{
+		first + "-main": {"stage 1.0.0", func(_ context.Context, s *site) { s.publish(1, map[string]string{first: document(first, "1.0.0")}) }},
+		"own": {"stage ", func(ctx context.Context, s *site) {
 			go func() {
 				_ = s.agent.ComposePull(ctx, control.ComposeRequest{Project: "own", File: "/compose.yaml"}, func(control.Event) {})
 			}()
-		},
+		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t)
@@ -69,14 +68,17 @@ func TestPruneBesideADownload(t *testing.T) {
 			s.sync()
 			s.runtime.set(func() {
 				s.runtime.images = append(s.runtime.images, unusedImage)
-				s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}}
+				s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "data", Bytes: 7}, {Project: project, Name: "data"}}
 			})
-			begun, release := s.runtime.hold(step)
+			unneeded := func() []control.Unneeded { return expect.Value(s.agent.Unneeded(t.Context()))(t) }
+			items := unneeded()
+			expect.Equal(t, len(items), 3, "items before the download")
+			begun, release := s.runtime.hold(c.step)
 			ctx, leave := context.WithCancel(t.Context())
-			bring(ctx, s)
+			c.bring(ctx, s)
 			<-begun
 			before := s.runtime.count("prune")
-			removed := expect.Value(s.agent.Prune(t.Context(), expect.Value(s.agent.Unneeded(t.Context()))(t)))(t)
+			removed := expect.Value(s.agent.Prune(t.Context(), items))(t)
 			expect.Equal(t, removed, []control.Unneeded{
 				{Kind: control.UnneededVolume, Project: "old", Name: "data", Bytes: 7},
 				{Kind: control.UnneededImage, Name: unusedImage.Name, Bytes: unusedImage.Bytes, Later: true},
@@ -85,6 +87,8 @@ func TestPruneBesideADownload(t *testing.T) {
 			leave()
 			release()
 			s.eventually("the images are dropped", func() bool { return s.runtime.count("prune") > before })
+			synctest.Wait()
+			expect.Equal(t, len(unneeded()) == len(items), project == "own", "the volume of %s is unneeded after the download", project)
 		})
 	}
 }
