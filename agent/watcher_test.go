@@ -55,11 +55,8 @@ func webcam(name string) capability.Peripheral {
 }
 
 // unhurried is a site that polls every few hours, and has begun.
-func unhurried(t *testing.T, prepare func(*site), test func(t *testing.T, s *site)) {
-	simulated(t, func(s *site) {
-		s.set.Poll.Interval = 6 * time.Hour
-		prepare(s)
-	}, func(t *testing.T, s *site) {
+func unhurried(t *testing.T, test func(t *testing.T, s *site)) {
+	simulated(t, func(s *site) { s.set.Poll.Interval = 6 * time.Hour }, func(t *testing.T, s *site) {
 		s.installed()
 		s.quiet()
 		test(t, s)
@@ -70,7 +67,7 @@ func unhurried(t *testing.T, prepare func(*site), test func(t *testing.T, s *sit
 // many parts it has that come one after the other; so is that it is gone. Events of what
 // does not change the report lead to nothing: no request, no write.
 func TestCAP03WhatIsPluggedInIsReportedSoon(t *testing.T) {
-	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+	unhurried(t, func(t *testing.T, s *site) {
 		camera := []capability.Peripheral{webcam("video0"), webcam("video1"), webcam("video2")}
 		for i, parts := range [][][]capability.Peripheral{{camera[:1], camera[:2], camera}, {nil}} {
 			for _, part := range parts {
@@ -95,7 +92,7 @@ func TestCAP03WhatIsPluggedInIsReportedSoon(t *testing.T) {
 
 // A loose contact keeps neither the device nor the WFM busy.
 func TestALooseContactIsReportedNowAndThen(t *testing.T) {
-	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+	unhurried(t, func(t *testing.T, s *site) {
 		looks := func() int { return read(&s.machine.guarded, func() int { return s.machine.looked }) }
 		looked, before := looks(), s.wfm.asked()
 		began := time.Now()
@@ -123,7 +120,7 @@ func TestCAP03WithoutEventsChangesAreFoundByPolls(t *testing.T) {
 // What is plugged in does not hurry a device whose WFM is out of reach: it goes
 // on as it did, and the report comes when it can.
 func TestCAP03WhatIsPluggedInWaitsForTheWFM(t *testing.T) {
-	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+	unhurried(t, func(t *testing.T, s *site) {
 		s.wfm.failAll(errUnreachable)
 		s.refuses()
 		calm, _ := s.during(time.Hour)
@@ -142,7 +139,7 @@ func TestCAP03WhatIsPluggedInWaitsForTheWFM(t *testing.T) {
 
 // A deployment that the device could not host is tried again when it can.
 func TestAD11WhatIsPluggedInHelpsADeployment(t *testing.T) {
-	unhurried(t, func(*site) {}, func(t *testing.T, s *site) {
+	unhurried(t, func(t *testing.T, s *site) {
 		const profile, needs = "  deploymentProfile:\n", "    deviceConstraints: {eligibilityRules: [{propertySelector: {matchExpressions: " +
 			"[{key: /peripherals, operator: ContainsAny, itemSelector: {matchExpressions: [{key: /type, operator: In, values: [camera]}]}}]}}]}\n"
 		s.publish(2, map[string]string{first: strings.Replace(document(first, "2.0.0"), profile, profile+needs, 1)})
