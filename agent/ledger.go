@@ -20,26 +20,23 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// errSuperseded says that the WFM published something newer about a deployment
-// while it was being worked on.
+// errSuperseded: the WFM published something newer about the deployment meanwhile.
 var errSuperseded = errors.New("superseded by a newer manifest")
 
-// ledger is the only writer of deployments. Each of its calls is one
-// transaction that holds the new phase together with the report of it, so that
-// neither is ever without the other.
+// ledger is the only writer of deployments. Each call is one transaction that holds the new phase
+// together with its report.
 type ledger struct {
 	*base
 	reported func()      // there is something in the outbox
 	deaf     func() bool // reports do not reach the WFM now
-	// passes says that the gate lets a removal pass at once, without being held up
-	// by anybody. It is called with mu held.
+	// passes says that the gate lets a removal begin at once. It is called with mu held.
 	passes func(d *store.Deployment) bool
-	// changed says that somebody but their workers has changed deployments. It is called
-	// with mu held: no worker reads the new record and is interrupted afterwards.
+	// changed tells workers that others changed their deployments. It is called with mu held, so
+	// that no worker reads the new record and is interrupted afterwards.
 	changed func(ids []string)
 	turns   *turns
 
-	// accepted is the version of the accepted manifest; 0: to be read.
+	// Version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
 	lacks    atomic.Bool // something that came with it is lost, and is needed
 
@@ -49,18 +46,16 @@ type ledger struct {
 	cleared bool                   // what came before this process was dropped
 }
 
-// see reads a deployment for its worker: after each change that was made by somebody
-// else and of which the worker was told.
+// see reads a deployment for its worker.
 func (l *ledger) see(id string) (store.Deployment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.store.Deployment(id)
 }
 
-// begin starts to take the documents of a manifest, whose documents are not
-// pruned from now on: neither those that come nor those that the store has.
-// They stay when fetching them fails, for the next attempt, until another
-// manifest is taken, or the accepted one turns out to be the present one.
+// begin starts to take the documents of a manifest. From now on none of them is pruned, even if
+// fetching fails, until another manifest is taken or the accepted one turns out to be the present
+// one.
 func (l *ledger) begin(m *wfm.Manifest) *intake {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +75,8 @@ func (l *ledger) hold(documents map[digest.Digest][]byte) error {
 	return nil
 }
 
-// settle says that the accepted manifest is the present one: what came of
-// another one is of no use any more.
+// settle says that the accepted manifest is the present one, so that documents of any other may
+// go.
 func (l *ledger) settle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -90,8 +85,8 @@ func (l *ledger) settle() {
 	}
 }
 
-// pin makes m the manifest that is being taken, nil: none, and drops what came of
-// another one that was not accepted. The caller holds mu.
+// pin makes m the manifest that is being taken (nil: none) and drops what was fetched for another
+// that was not accepted. The caller holds mu.
 func (l *ledger) pin(m *wfm.Manifest) {
 	l.taking, l.pinned, l.cleared = "", map[digest.Digest]bool{}, true
 	var bundles []digest.Digest
@@ -115,15 +110,14 @@ type adoption struct {
 	epoch  uint64 // of that scope
 	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
 	again  bool   // reports may be lost: all of it is reported, too
-	// operator is who has it accepted although its version is not greater.
+	// Who had it accepted although its version is not greater.
 	operator string
 }
 
-// accept makes m the desired state, in one transaction with the documents that
-// came with it and are not in the store yet. The workers of what it changes are told,
-// also beside an error: what failed may be durable nevertheless. Of the records only
-// those are written that change; one that stays tells by its phase that it holds what m
-// lists.
+// accept makes m the desired state, in one transaction with those of its documents that the store
+// lacks. It tells the workers of what changes even on an error, since a commit that failed may be
+// durable nevertheless. Only records that change are written; the phase of the others tells that
+// they hold what m lists.
 func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *intake) error {
 	unrecorded := l.unrecorded(ctx) // before mu is taken: approvals and others must not wait for the runtime
 	l.mu.Lock()
@@ -253,8 +247,8 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 	return err
 }
 
-// refuseIDs reports the entries of a manifest that fail because of their ids. They
-// have no records: nothing else of this device ever sees such an id.
+// refuseIDs reports the entries of a manifest that fail because of their ids. They have no
+// records, so the rest of the agent never sees such an id.
 func (l *ledger) refuseIDs(m *wfm.Manifest) ([]store.Report, error) {
 	var reports []store.Report
 	for _, d := range m.Refused {
@@ -275,7 +269,6 @@ func (l *ledger) refuseIDs(m *wfm.Manifest) ([]store.Report, error) {
 	return reports, nil
 }
 
-// holds says that d wants the revision that a manifest lists already.
 func holds(d *store.Deployment, ref margo.DeploymentRef) bool {
 	return d.Desired.Digest == ref.Digest && !leaves(d)
 }
@@ -309,10 +302,9 @@ func idsOf(deployments []store.Deployment) []string {
 	return ids
 }
 
-// unrecorded lists the deployments that have containers but no record, since the store
-// that knew them was lost, with the components that run. They are in phase Forgotten.
-// The records are read before the runtime is observed, so that a deployment which is
-// forgotten meanwhile is not listed. The caller does not hold mu.
+// unrecorded lists, in phase Forgotten, deployments that have containers but no record, since the
+// store was lost, with the components that run. Records are read before the runtime is observed,
+// so that a deployment forgotten meanwhile is not listed. The caller does not hold mu.
 func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	records, _ := l.store.Deployments() // accept logs what cannot be read
 	recorded := byID(records)
@@ -339,8 +331,8 @@ func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	return found
 }
 
-// want writes another revision, which the manifest of a version lists, into a record
-// (DS-19, DS-20).
+// want makes another revision, listed by the manifest of this version, the desired one of a
+// record (DS-19, DS-20).
 func want(d *store.Deployment, revision digest.Digest, version uint64, document head) {
 	d.Desired = store.Revision{Digest: revision, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
@@ -352,17 +344,15 @@ func want(d *store.Deployment, revision digest.Digest, version uint64, document 
 	d.Name, d.Components = document.name, document.components
 }
 
-// runs says that a revision is the one that worked last, and that nothing was
-// begun since that would have touched it.
+// runs says that a revision worked last and nothing begun since would have touched it.
 func runs(d *store.Deployment, revision digest.Digest) bool {
 	return d.Active != nil && d.Active.Digest == revision && d.Return != returnLeft
 }
 
-// adopted is the manifest version that d is reported to have adopted, while the
-// manifest of version accepted is the accepted one (ST-12, ST-13). A revision
-// that was begun is the one which that manifest lists, whichever it came with
-// first; before, and while it is removed, the record says. It also does
-// where no manifest can be read, with accepted 0.
+// adopted is the manifest version that d is reported to have adopted (ST-12, ST-13), where
+// accepted is that of the accepted manifest, or 0 if none can be read. Once begun, a revision
+// counts as the accepted manifest's, whichever listed it first; before that, and during
+// removal, the record tells.
 func adopted(d *store.Deployment, accepted uint64) uint64 {
 	switch Phase(d.Phase) {
 	case Applying, Active, Failed:
@@ -371,15 +361,15 @@ func adopted(d *store.Deployment, accepted uint64) uint64 {
 	return d.Adopted
 }
 
-// facts are those of an event that comes with no manifest.
+// facts are those of an event without a manifest.
 func (l *ledger) facts() facts {
 	accepted := l.version()
 	return facts{now: l.now(), accepted: accepted, former: accepted}
 }
 
-// step records an event of a deployment, together with the report of it. change, if not
-// nil, edits the record afterwards. d is the record as the caller knows it, and becomes
-// what was written; errSuperseded if somebody else moved it meanwhile.
+// step records an event of a deployment together with its report. change, if not nil, edits the
+// record afterwards. d is the record as the caller knows it and becomes what was written;
+// errSuperseded if it was changed meanwhile.
 func (l *ledger) step(d *store.Deployment, e event, change func(*store.Deployment), notes ...store.Entry) error {
 	return l.stepWith(nil, d, e, change, notes...)
 }
@@ -417,9 +407,8 @@ func (l *ledger) restore(data []byte) error {
 	return l.store.Commit("restore artifact", store.Change{Artifacts: map[digest.Digest][]byte{digest.FromBytes(data): data}})
 }
 
-// current reads a record and checks that it is still what the caller works on:
-// neither the WFM nor the site has said anything about it since. The caller
-// holds mu.
+// current reads a record and returns errSuperseded if the WFM or the site changed it since the
+// caller read it. The caller holds mu.
 func (l *ledger) current(seen *store.Deployment) (store.Deployment, error) {
 	d, err := l.store.Deployment(seen.ID)
 	if err != nil {
@@ -438,8 +427,7 @@ func codeOf(f *store.Fault) string {
 	return f.Code
 }
 
-// commit writes after in place of before, with the report of the difference.
-// The caller holds mu.
+// commit replaces before with after and reports the difference. The caller holds mu.
 func (l *ledger) commit(verb string, before, after *store.Deployment, artifacts map[digest.Digest][]byte, notes ...store.Entry) error {
 	reports, err := l.report(before, after, l.version())
 	if err != nil {
@@ -471,9 +459,8 @@ func (l *ledger) needs() (needs, error) {
 	return l.needed()
 }
 
-// prune drops the artifacts that no revision needs, nor a manifest that is being
-// taken. Nothing is accepted meanwhile, since its documents would not be needed
-// by anything yet.
+// prune drops artifacts that neither a revision nor a manifest being taken needs. Nothing is
+// accepted meanwhile, since nothing needs its documents yet.
 func (l *ledger) prune() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -489,8 +476,7 @@ func (l *ledger) pruneLocked() error {
 	return err
 }
 
-// needed is what the revisions of all deployments need, and the manifest that is
-// being taken. The caller holds mu.
+// needed is what all revisions and a manifest being taken need. The caller holds mu.
 func (l *ledger) needed() (n needs, err error) {
 	deployments, err := l.store.Deployments()
 	if err != nil { // a record that cannot be read may need any of them
@@ -520,7 +506,6 @@ func (l *ledger) needed() (n needs, err error) {
 	return n, nil
 }
 
-// revisions are those of d: what is desired, what worked last, and what did before.
 func revisions(d *store.Deployment) []*store.Revision {
 	return slices.DeleteFunc([]*store.Revision{&d.Desired, d.Active, d.Former}, func(r *store.Revision) bool { return r == nil })
 }
@@ -535,8 +520,8 @@ func isFetching(d *store.Deployment) bool {
 	return false
 }
 
-// report builds the status report of a change while the manifest of version is
-// the accepted one, or none if the WFM would see no difference (ST-01, ST-02).
+// report builds the status report of a change under the accepted manifest of this version, or
+// none if the WFM would see no difference (ST-01, ST-02).
 func (l *ledger) report(before, after *store.Deployment, version uint64) ([]store.Report, error) {
 	status := l.statusAt(after, version)
 	body, err := status.Marshal()
@@ -563,7 +548,7 @@ func (l *ledger) report(before, after *store.Deployment, version uint64) ([]stor
 
 func (l *ledger) status(d *store.Deployment) margo.Status { return l.statusAt(d, l.version()) }
 
-// statusAt is status while the manifest of version is the accepted one.
+// statusAt is status under the accepted manifest of this version.
 func (l *ledger) statusAt(d *store.Deployment, version uint64) margo.Status {
 	s := margo.Status{
 		DeploymentID:   d.ID,

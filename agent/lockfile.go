@@ -24,14 +24,13 @@ import (
 )
 
 const (
-	// maxLockFiles bounds how many files of a directory are looked at, and
-	// maxLockEntries how many of its entries are read.
+	// maxLockFiles bounds how many files of a directory are looked at, maxLockEntries how many
+	// entries are read.
 	maxLockFiles   = 256
 	maxLockEntries = 4096
-	// removeLocksWithin bounds how long removing one takes: changes wait meanwhile.
+	// removeLocksWithin bounds one removal: changes wait meanwhile.
 	removeLocksWithin = time.Second
-	// maxLocksTold bounds how many held files of a directory are told of. One is
-	// enough to wait.
+	// maxLocksTold bounds how many held files of a directory are listed; one is enough to wait.
 	maxLocksTold = 8
 	// maxLockTable bounds, in bytes, what is read of the kernel's list of locks.
 	maxLockTable = 16 << 20
@@ -41,17 +40,16 @@ const (
 
 const (
 	lockTable = "/proc/locks"
-	// initialPIDs is the PID namespace that the kernel begins with, in which its
-	// list of locks is complete (PROC_PID_INIT_INO).
+	// initialPIDs is the initial PID namespace, in which the kernel's list of locks is complete
+	// (PROC_PID_INIT_INO).
 	initialPIDs = "pid:[4026531836]"
 )
 
-// lockFiles are files that count as update locks for as long as some process
-// holds a flock(2), or a lock of fcntl(2), on them; the kernel lets go of them
-// for a process that dies. Those in dir are about all deployments, those in
-// dir/ID about one. Workloads write there: nothing is believed of what they put,
-// nothing is followed and nothing is waited for. Where it cannot be told whether
-// a file is held, it counts as held: who may write there may as well hold it.
+// lockFiles are files that count as update locks while some process holds a flock(2) or fcntl(2)
+// lock on them; the kernel releases those of a dead process. Files in dir concern all
+// deployments, files in dir/ID one. Workloads write there, so their content is not trusted, no
+// link is followed and nothing blocks. A file of which it cannot be told counts as held: whoever
+// can write there could hold it anyway.
 type lockFiles struct {
 	dir    string
 	logger *slog.Logger
@@ -68,8 +66,8 @@ func newLockFiles(dir string, logger *slog.Logger) *lockFiles {
 	return &lockFiles{dir: dir, logger: logger}
 }
 
-// prepare makes the directories, in which everybody may make files and only the
-// owner may remove them. Those that are there are left as they are.
+// prepare makes the directories, in which everybody may make files and only their owners remove
+// them. Existing ones are left as they are.
 func (l *lockFiles) prepare(ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,10 +85,10 @@ func (l *lockFiles) prepare(ids []string) {
 	}
 }
 
-// unfinished is the mode of a directory whose mode is still to be set.
+// unfinished is the mode of a directory before its final mode is set.
 const unfinished = 0o700 | fs.ModeSticky
 
-// makeShared makes a directory for everybody, unless something is there.
+// makeShared makes a world-writable directory unless the path exists.
 func makeShared(path string) error {
 	if err := os.Mkdir(path, unfinished); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -107,8 +105,8 @@ func makeShared(path string) error {
 	return d.Chmod(0o777 | fs.ModeSticky)
 }
 
-// remove removes the directory of a deployment that is gone. The caller makes sure
-// that no container of it is left and that no other one is started meanwhile.
+// remove removes the directory of a deployment that is gone. The caller makes sure that no
+// container of it is left or started meanwhile.
 func (l *lockFiles) remove(ctx context.Context, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,9 +115,9 @@ func (l *lockFiles) remove(ctx context.Context, id string) {
 	}
 }
 
-// removeOrphans removes what remove has left, as where the process was killed: the
-// directories of deployments that are neither recorded nor running. recorded is asked
-// while no directory is made: whoever is recorded later has its own made again.
+// removeOrphans removes what remove has left, as when the process was killed: directories of
+// deployments that are neither recorded nor running. recorded is called while no directory is
+// made: a deployment recorded later has its own made again.
 func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,8 +147,8 @@ func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorde
 	return err
 }
 
-// removeLocked removes a directory, which workloads have filled. One that has it open
-// may go on filling it, but not for ever. The caller holds mu.
+// removeLocked removes a directory that workloads filled, and may go on filling for as long as
+// they have it open. The caller holds mu.
 func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
 	if filepath.Base(name) != name || strings.Trim(name, ".") == "" {
 		return nil // it never had one
@@ -160,13 +158,12 @@ func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
 	return tree.Remove(ctx, filepath.Join(l.dir, name))
 }
 
-// openDir opens a directory that is no link to one.
+// openDir opens a directory, but not through a link.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
 
-// held are the files that are held now: those about all deployments, and those
-// about the ones that are named.
+// held are the files held now that concern all deployments or the named ones.
 func (l *lockFiles) held(ids []string) []control.Lock {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +176,7 @@ func (l *lockFiles) held(ids []string) []control.Lock {
 	return held
 }
 
-// problem is what counts as held because it cannot be looked at.
+// problem is a lock that stands for what cannot be looked at.
 func problem(f control.Lock, err error) control.Lock {
 	f.Reason = fmt.Sprintf("cannot read the lock files: %v", err)
 	return f
@@ -190,8 +187,7 @@ type candidate struct {
 	id   fileID
 }
 
-// look finds the held files of one directory. in says which it is. The caller
-// holds mu.
+// look finds the held files of the directory that in names. The caller holds mu.
 func (l *lockFiles) look(in control.Lock) []control.Lock {
 	dir, err := openDir(in.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -265,10 +261,9 @@ func regularFiles(dir *os.File) ([]candidate, error) {
 
 func idOf(st *unix.Stat_t) fileID { return fileID{uint64(st.Dev), st.Ino} }
 
-// listed is the file system whose locks the kernel lists to us in full: the one
-// of dir, if it lists a lock that is taken there, under the number that stat
-// gives, and if no PID namespace hides what others take. 0: none. The caller
-// holds mu.
+// listed is the file system, by the number that stat gives, whose locks the kernel lists to us in
+// full: that of dir, if a lock taken there is listed and no PID namespace hides those of others.
+// 0: none. The caller holds mu.
 func (l *lockFiles) listed() uint64 {
 	if l.probed {
 		return l.device
@@ -292,8 +287,8 @@ func (l *lockFiles) listed() uint64 {
 	return l.device
 }
 
-// readLocks reads who holds the wanted files from the kernel's list, which
-// disturbs nobody. It may not be complete.
+// readLocks reads from the kernel's list who holds the wanted files, without disturbing anybody.
+// The list may be incomplete.
 func readLocks(wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
 	f, err := os.Open(lockTable)
 	if err != nil {
@@ -319,9 +314,8 @@ func parseLocks(table io.Reader, wanted map[fileID]bool) (takers map[fileID]int,
 //
 //	3: FLOCK  ADVISORY  WRITE 407 fe:00:10503365 0 EOF
 //
-// It may tell of who waits for a lock ("3: -> FLOCK ...") or of a lease, which
-// is no lock. The PID is that of who took the lock, in our namespace; 0: none
-// that is known.
+// A line may also tell of a waiter ("3: -> FLOCK ...") or of a lease, which is no lock. The PID
+// is the holder's in our namespace; 0: not known.
 func parseLock(line string) (id fileID, pid int, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 6 {
@@ -347,9 +341,8 @@ func parseLock(line string) (id fileID, pid int, ok bool) {
 	return fileID{unix.Mkdev(uint32(ma), uint32(mi)), ino}, pid, true
 }
 
-// try asks the kernel for a lock, and lets go of it at once: for that instant
-// somebody else who does not wait is refused it. fcntl's can be asked for
-// without that.
+// try takes the lock and releases it at once: for that instant others that do not wait are
+// refused it. fcntl locks can be queried without that.
 func try(dir *os.File, c candidate) (held bool, pid int, err error) {
 	f, err := c.open(dir)
 	if f == nil {
@@ -372,8 +365,8 @@ func try(dir *os.File, c candidate) (held bool, pid int, err error) {
 	return false, 0, nil // closing lets go: nobody shares the descriptor
 }
 
-// open opens the file for reading, without waiting for anything. nil without an
-// error: it is gone, or something else has its name.
+// open opens the file for reading without blocking. nil without an error: it is gone or was
+// replaced.
 func (c candidate) open(dir *os.File) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), c.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	switch {
@@ -403,7 +396,7 @@ func firstLine(dir *os.File, c candidate) string {
 	return margo.Shown(line, maxLockReason)
 }
 
-// processOf tells people which process holds a lock; empty: that is not known.
+// processOf names the process that holds a lock; empty: not known.
 func processOf(pid int) string {
 	if pid <= 0 {
 		return ""

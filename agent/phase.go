@@ -77,25 +77,21 @@ import (
 type Phase string
 
 const (
-	// Fetched: the document is verified and desired; staging comes next.
+	// Fetched: the document is verified and desired.
 	Fetched Phase = "fetched"
-	// Staged: every byte is on the medium; the gate is asked next.
-	Staged Phase = "staged"
-	// Applying: containers are being changed.
+	// Staged: everything that it needs is on the device.
+	Staged   Phase = "staged"
 	Applying Phase = "applying"
-	// Active: the desired revision runs.
-	Active Phase = "active"
-	// Failed: the desired revision does not run.
-	Failed Phase = "failed"
-	// Leaving: the WFM no longer lists the deployment; the gate is asked next.
-	Leaving Phase = "leaving"
-	// Removing: its containers go.
+	Active   Phase = "active"
+	Failed   Phase = "failed"
+	// Leaving: the WFM no longer lists the deployment.
+	Leaving  Phase = "leaving"
 	Removing Phase = "removing"
 	// Forgotten is never stored: the record itself is gone.
 	Forgotten Phase = ""
 )
 
-// event is what happens to a deployment. The name is also that of the commit.
+// event is what happens to a deployment; also the name of its commit.
 type event string
 
 const (
@@ -111,9 +107,8 @@ const (
 	eventGone     event = "gone"     // nothing of it is left in the runtime
 )
 
-// transitions is the state machine: where each event leads from which phase. What the
-// manifest says counts in every phase, see next. Any other event is a note within a
-// phase, as of the states of components.
+// transitions is the state machine. What the manifest says counts in every phase, see next. Any
+// other event only updates the record within its phase.
 var transitions = map[event]map[Phase]Phase{
 	eventDesired: {},
 	eventStaged:  {Fetched: Staged, Failed: Staged},
@@ -130,17 +125,16 @@ var transitions = map[event]map[Phase]Phase{
 	eventGone:     {Removing: Forgotten},
 }
 
-// facts are what an event depends on besides the record.
 type facts struct {
 	now      time.Time
 	accepted uint64 // version of the accepted manifest, also of one that is accepted with the event; 0: it cannot be read
 	former   uint64 // of the one that was accepted before
 }
 
-// next gives the record after an event. It is an error in any phase that does not take
-// the event. What the manifest says counts also in a phase that only a newer version of
-// this program knows. The caller adds what the event tells: before eventDesired what is
-// desired, after eventFails and eventReturned the fault.
+// next returns the record after an event; an event that its phase does not take is an error. What
+// the manifest says counts even in a phase that only a newer version of this program knows. The
+// caller adds the details: before eventDesired what is desired, after eventFails and
+// eventReturned the fault.
 func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
 	d.Components = slices.Clone(d.Components)
 	legal, moves := transitions[e]
@@ -200,8 +194,8 @@ func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
 	return d, nil
 }
 
-// stateOf is the state of the component of this index in a deployment that comes into
-// the phase: they are applied one after the other.
+// stateOf is the state of the i-th component of a deployment that enters the phase: components
+// are applied one after the other.
 func (p Phase) stateOf(i int) margo.State {
 	if p == Applying && i > 0 {
 		return margo.Pending

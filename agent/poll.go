@@ -20,18 +20,18 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// capabilitiesSetting names the record of the capabilities that the WFM
-// acknowledged: its scope and the digest of the document.
+// capabilitiesSetting names the record of the capabilities that the WFM acknowledged: its scope
+// and the digest of the document.
 const capabilitiesSetting = "capabilities"
 
-// errRefused marks what the WFM published and this device does not accept. The
-// running state stays, and the next good manifest is accepted.
+// errRefused marks what the WFM published and this device does not accept. The running state
+// stays, and the next good manifest is accepted.
 var errRefused = errors.New("manifest refused")
 
-// errHeld says that a request was not sent: nothing may be now (ERR-04, POL-01).
+// errHeld: nothing may be sent now (ERR-04, POL-01).
 var errHeld = errors.New("polling is paused")
 
-// maxTold bounds how many refusals are kept in mind, to log each of them once.
+// maxTold bounds how many refusals are remembered, to log each of them once.
 const maxTold = 16
 
 // poller asks the WFM for the desired state (DS-01).
@@ -56,7 +56,7 @@ type poller struct {
 	permit  *permission         // that the present poll has; nil: none; of run as well
 	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided yet; of run as well
 	report  bool                // send the capabilities although they were acknowledged; of run as well
-	// The last problem with polls and with capabilities that was logged, to log it once; of run as well.
+	// The last problems with polls and with capabilities that were logged; of run as well.
 	logged, unreported string
 
 	mu    sync.Mutex
@@ -72,7 +72,6 @@ type pollState struct {
 	failed            int64
 }
 
-// request asks for a poll now.
 type request struct {
 	permit *permission // to accept what was refused; nil: none
 	answer chan error  // has room for one
@@ -118,8 +117,7 @@ func (p *poller) run(ctx context.Context) error {
 	}
 }
 
-// contained polls. A panic, which the WFM may have brought about by what it
-// serves, is a poll that failed.
+// contained polls. A panic, which the WFM may provoke by what it serves, is a failed poll.
 func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err error) {
 	err = contain.Call(func() (err error) {
 		asked, err = p.poll(ctx, closed)
@@ -134,16 +132,14 @@ func (p *poller) contained(ctx context.Context, closed bool) (asked bool, err er
 	return asked, err
 }
 
-// learn changes what status and metrics tell.
 func (p *poller) learn(change func(*pollState)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	change(&p.state)
 }
 
-// pause waits until a poll is due, or somebody asks for one and nothing holds
-// it back. Where nobody does, the desired state may be out of question: closed
-// says so. The error is ctx's.
+// pause waits until a poll is due, or one is requested and nothing holds it back. closed: no
+// window is open for the manifest. The error is ctx's.
 func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err error) {
 	for {
 		plan := p.polls.Plan(p.moment(), p.silence.Hold())
@@ -208,10 +204,9 @@ func (p *poller) sync(ctx context.Context, permit *permission) error {
 	}
 }
 
-// poll makes one round: capabilities if they changed (CAP-01, CAP-03), then,
-// unless no window is open, the manifest. Its outcome is kept for status, and
-// logged when it differs from the one before; but not in downtime (POL-02).
-// It returns whether the WFM was called.
+// poll makes one round: capabilities if they changed (CAP-01, CAP-03), then the manifest unless
+// no window is open. Except in downtime (POL-02), the outcome is kept for status and logged when
+// it differs from the last one. It returns whether the WFM was called.
 func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) {
 	scope, err := p.wfm.Identity(ctx)
 	if err == nil {
@@ -297,9 +292,9 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 	return asked, err
 }
 
-// tellAgain has the current state reported again when that is due (ST-10): the first
-// time anywhere in the interval, then up to a tenth of it early, so that a fleet which
-// was switched on together does not report together.
+// tellAgain has the current state reported again when due (ST-10): the first time anywhere in the
+// interval, then up to a tenth of it early, so that a fleet that was switched on together does
+// not report together.
 func (p *poller) tellAgain() {
 	every, now := p.settings.Load().Reports.Interval, p.moment().Up
 	if every <= 0 {
@@ -316,7 +311,7 @@ func (p *poller) tellAgain() {
 	}
 }
 
-// answered says that an error is what the WFM, or what serves its manifest, answered.
+// answered says that an error came as an answer of the WFM or the server of its manifest.
 func answered(err error) bool {
 	var (
 		refused *wfm.Error
@@ -325,10 +320,9 @@ func answered(err error) bool {
 	return errors.As(err, &refused) || errors.Is(err, errRefused) || errors.As(err, &other) && other.Answered()
 }
 
-// reportCapabilities sends the capabilities if the WFM does not have these. A
-// WFM that answers, but does not take them, does not keep the device from
-// polling, and neither does a machine that can no longer be described. It returns
-// whether the WFM was called.
+// reportCapabilities sends the capabilities if the WFM does not have them. Polling goes on even
+// if the WFM does not take them, or the machine cannot be described. It returns whether the WFM
+// was called.
 func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error) {
 	record, _, err := p.store.Setting(capabilitiesSetting)
 	if err != nil {
@@ -371,8 +365,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	return true, nil // they are offered again with the next poll
 }
 
-// beside says that an error is of who only hears reports, and keeps nobody from
-// asking for the desired state.
+// beside says that an error concerns only the receiver of reports, and is no reason not to poll.
 func beside(err error) bool {
 	var other interface{ Beside() bool }
 	return errors.As(err, &other) && other.Beside()
@@ -385,9 +378,9 @@ func (p *poller) complain(text string, err error) {
 	}
 }
 
-// leave takes back what was reported of this device before, where it had another id or
-// another WFM, and gives the entries of the journal about it. It is tried once, before
-// the new report is acknowledged: where the power goes, it is tried again.
+// leave withdraws what was reported of this device under another id or to another WFM, and
+// returns journal entries about it. It is tried once, before the new report is acknowledged;
+// after a power cut again.
 func (p *poller) leave(ctx context.Context, before, now acknowledged) []store.Entry {
 	if before.device == "" || before.device == now.device && before.audience == now.audience {
 		return nil
@@ -405,9 +398,8 @@ func (p *poller) acknowledge(mark acknowledged, journal ...store.Entry) error {
 	return nil
 }
 
-// fetch asks for the manifest and accepts it if it is new. When its documents
-// are gone from the WFM the manifest was probably replaced meanwhile: it is
-// asked for once more (DS-14).
+// fetch asks for the manifest and accepts it if it is new. If its documents are gone from the WFM
+// it was probably replaced meanwhile and is asked for once more (DS-14).
 func (p *poller) fetch(ctx context.Context, scope string) error {
 	held, ok, err := p.store.Manifest()
 	if err != nil && !ok {
@@ -446,9 +438,8 @@ func (p *poller) fetch(ctx context.Context, scope string) error {
 	return err
 }
 
-// stillOf fails when the WFM became another one during a poll: another was
-// configured, or it knows this device by another id. Versions would be compared
-// that do not compare.
+// stillOf fails if the WFM changed during a poll, by configuration or by the id that it gave this
+// device: their versions do not compare.
 func (p *poller) stillOf(ctx context.Context, scope string) error {
 	now, err := p.wfm.Identity(ctx)
 	if err == nil && now != scope {
@@ -457,8 +448,7 @@ func (p *poller) stillOf(ctx context.Context, scope string) error {
 	return err
 }
 
-// take checks the version of a manifest, gets the documents that are missing
-// and accepts both.
+// take checks the version of a manifest, gets the missing documents and accepts both.
 func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m *wfm.Manifest) error {
 	same := m.Version == held.Version && m.Digest == held.Digest
 	adopted := adoption{scope: scope, epoch: held.Epoch}
@@ -515,8 +505,8 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	return p.ledger.accept(ctx, m, adopted, in)
 }
 
-// whole says that nothing which came with the accepted manifest is known to be lost, and
-// that every record can be read.
+// whole says that nothing of the accepted manifest is known to be lost, and that every record can
+// be read.
 func (p *poller) whole() bool {
 	if p.ledger.lacks.Load() {
 		return false
@@ -541,8 +531,8 @@ func (p *poller) recorded(m *wfm.Manifest) bool {
 	})
 }
 
-// refusal marks an error about the content that the WFM serves as errRefused,
-// and lets the rest pass.
+// refusal marks an error about the content that the WFM serves as errRefused, and returns others
+// unchanged.
 func refusal(err error) error {
 	var invalid margo.Errors
 	if errors.As(err, &invalid) {

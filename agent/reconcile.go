@@ -26,17 +26,16 @@ import (
 )
 
 const (
-	// retryFirst and retryMost bound the time between two attempts at what failed.
+	// Bounds of the time between two attempts at what failed.
 	retryFirst = 5 * time.Second
 	retryMost  = 10 * time.Minute
 )
 
-// errForgotten says that there is no record of the deployment any more: its
-// worker has nothing left to do.
+// errForgotten: the deployment has no record any more, so its worker can end.
 var errForgotten = errors.New("deployment forgotten")
 
-// reconciler moves every deployment towards what was accepted (DS-26). It is
-// the only one that changes the runtime on behalf of deployments.
+// reconciler moves every deployment towards what was accepted (DS-26). Nothing else changes the
+// runtime on behalf of deployments.
 type reconciler struct {
 	*base
 	ledger   *ledger
@@ -58,14 +57,13 @@ type reconciler struct {
 	workers map[string]*worker
 }
 
-// worker works on one deployment for as long as its record exists.
 type worker struct {
 	id      string
 	desired chan struct{} // the WFM wants something else
 	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
 	ruled   atomic.Bool   // the rules are those by which something was refused, if anything was
 
-	// Of the worker's goroutine alone:
+	// Used by the worker's goroutine alone:
 	turn    *limit.Slot // it may change containers; nil: it may not
 	lane    lane        // of turn
 	kept    bool        // what worked last runs, and nothing was heard of it since
@@ -106,8 +104,7 @@ func newReconciler(b *base, o Options, l *ledger, projects *Projects, watched *l
 	}
 }
 
-// changed says that the desired state of deployments changed: work on what
-// they wanted before ends.
+// changed interrupts the workers of deployments whose desired state changed.
 func (r *reconciler) changed(ids []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +116,7 @@ func (r *reconciler) changed(ids []string) {
 	poke(r.wake)
 }
 
-// supersede ends what the worker does, or its rest.
+// supersede interrupts the worker's work or wait.
 func (w *worker) supersede() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +127,6 @@ func (w *worker) supersede() {
 	w.interrupt(errSuperseded)
 }
 
-// run keeps a worker for every deployment until ctx is done.
 func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -141,7 +137,7 @@ func (r *reconciler) run(ctx context.Context) error {
 		r.loop.works()
 		deployments, err := r.store.Deployments()
 		if err != nil {
-			// Those that can be read are worked on; the others need a hand.
+			// Readable records are worked on; the others need an operator.
 			r.logger.Error("cannot read all deployments", "error", err)
 		}
 		r.mu.Lock()
@@ -171,8 +167,8 @@ func (r *reconciler) run(ctx context.Context) error {
 	}
 }
 
-// look lets the workers of these projects look again, or of all of them, if they
-// have nothing to do or wait for the gate.
+// look makes the workers of these projects, or of all, look again if they are idle or wait for
+// the gate.
 func (r *reconciler) look(projects []string, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,8 +181,7 @@ func (r *reconciler) look(projects []string, all bool) {
 
 func (r *reconciler) lookAll() { r.look(nil, true) }
 
-// again lets every worker look again, under other rules, also one that waits until
-// it repeats what failed.
+// again makes every worker look again under new rules, even one that waits for its next try.
 func (r *reconciler) again() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,14 +192,13 @@ func (r *reconciler) again() {
 	}
 }
 
-// nudge lets the worker of a deployment look again, without ending what it does.
+// nudge makes a deployment's worker look again without interrupting it.
 func (r *reconciler) nudge(id string) {
 	if w := r.worker(id); w != nil {
 		poke(w.desired)
 	}
 }
 
-// work drives one deployment until it is forgotten or ctx is done.
 func (r *reconciler) work(ctx context.Context, w *worker) {
 	retry := backoff{first: retryFirst, most: retryMost}
 	for ctx.Err() == nil {
@@ -271,9 +265,8 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 	}
 }
 
-// drive takes a deployment as far as it can go now. nil: there is nothing more
-// to do until something changes. A *fault: try again later. *waiting: the gate
-// does not let it pass.
+// drive takes a deployment as far as it can go now. nil: nothing to do until something changes.
+// *fault: try again later. *waiting: the gate does not let it pass.
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
 		d, err := r.ledger.see(w.id)
@@ -301,15 +294,14 @@ func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	}
 }
 
-// advance takes a deployment one phase further. again: the record moved on, and there
-// may be more to do.
+// advance takes a deployment one phase further. again: the record moved on.
 func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment) (again bool, err error) {
 	if Phase(d.Phase) != Active {
 		w.running, w.judgement = nil, time.Time{}
 	}
 	switch Phase(d.Phase) {
 	case Fetched:
-		// What worked last and does not run was told of; the desired revision may be the mend.
+		// That what worked last does not run was reported; the desired revision may be the cure.
 		if err := r.ensureActive(ctx, w, d); err != nil && ctx.Err() != nil {
 			return false, err
 		}
@@ -346,7 +338,6 @@ func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment
 	return false, fmt.Errorf("deployment %s is in unknown phase %q", d.ID, d.Phase)
 }
 
-// try makes the next change of d, once the gate lets it pass.
 func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) error {
 	done, err := r.pass(ctx, w, d)
 	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
@@ -375,8 +366,8 @@ func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) er
 	return r.apply(ctx, w, d)
 }
 
-// apply makes the desired revision run, and records that it does. The one before is
-// kept for a way back, unless the rules want none.
+// apply makes the desired revision run and records it, with the one before as a way back unless
+// the rules want none.
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.attempt(w, d)
 	if err == nil {
@@ -404,8 +395,8 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	return nil
 }
 
-// keep makes sure that an active deployment runs as it should: after a
-// restart, a reboot, or a change by somebody else.
+// keep makes sure that an active deployment runs as it should: after a restart, a reboot, or an
+// outside change.
 func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.applyRevision(ctx, w, d, d.Active)
 	switch {
@@ -418,8 +409,8 @@ func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) e
 	return r.fail(ctx, w, d, err)
 }
 
-// mend works on a deployment that failed: the former revision runs, and what
-// may succeed later is tried again. It returns true if the record moved on.
+// mend works on a failed deployment: it brings the former revision back and retries what may
+// succeed later. It returns true if the record moved on.
 func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
 	formerErr := r.ensureFormer(ctx, w, d)
 	w.tries.ails = w.tries.ails || formerErr != nil
@@ -449,8 +440,8 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 	return true, r.try(ctx, w, d)
 }
 
-// ensureFormer makes sure that the revision that worked last runs, unless it is
-// the desired one and about to be tried; where none has, that nothing runs.
+// ensureFormer makes sure that the revision that worked last runs, unless it is the desired one
+// and about to be tried; where none has worked, that nothing runs.
 func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Active != nil && !hasFormer(d) && !leaves(d) {
 		return nil
@@ -458,9 +449,9 @@ func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deplo
 	return r.ensureActive(ctx, w, d)
 }
 
-// ensureActive makes sure that the revision that worked last runs, and nobody has
-// it left alone; where none has worked, that nothing runs. That it does not is told
-// here: a plant may stand still.
+// ensureActive makes sure that the revision that worked last runs, unless it was left alone on
+// purpose; where none has worked, that nothing runs. It reports a failure: a plant may stand
+// still.
 func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Active == nil {
 		return r.ensureNothing(ctx, w, d)
@@ -484,10 +475,10 @@ func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deplo
 	return errors.Join(err, r.notUndone(d, err))
 }
 
-// applyRevision makes a staged revision of d run, component by component in order
-// (AD-13), each one settled before the next (AD-06), and nothing else of it. What runs
-// as it should is left alone; where the revision is supervised, having worked before,
-// also what merely stopped. The error is a *fault, ctx's, or one of the device.
+// applyRevision makes exactly a staged revision of d run, component by component in order
+// (AD-13), each one settled before the next (AD-06). What runs as it should is left alone; in a
+// supervised revision, one that has worked before, so is what merely stopped. The error is a
+// *fault, ctx's, or one of the device.
 func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Deployment, rev *store.Revision) error {
 	supervised := rev == d.Active
 	if supervised && r.isIntact(ctx, w, rev) {
@@ -539,7 +530,6 @@ func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Depl
 	return nil
 }
 
-// comesTo records that the components before i work.
 func (r *reconciler) comesTo(d *store.Deployment, i int) error {
 	return r.ledger.step(d, "component", func(d *store.Deployment) {
 		for j := range d.Components {
@@ -553,9 +543,8 @@ func (r *reconciler) comesTo(d *store.Deployment, i int) error {
 	})
 }
 
-// ensureNothing makes sure that nothing is there of a deployment of which something
-// was begun and nothing has worked, but volumes. What was wrong with it is in the
-// record, with what it said last.
+// ensureNothing removes everything but volumes of a deployment of which something was begun and
+// nothing has worked. The record keeps the fault and the last output.
 func (r *reconciler) ensureNothing(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Return != returnNothing || r.leftToPeople(d) {
 		return nil
@@ -578,7 +567,7 @@ func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.Obser
 	return slices.DeleteFunc(projects, func(p runtime.ObservedProject) bool { return !margo.SameID(p.Labels[labelDeployment], id) }), nil
 }
 
-// removeProjects removes what runs of a deployment, but for what was staged as keep.
+// removeProjects removes what runs of a deployment except what was staged as keep.
 func (r *reconciler) removeProjects(ctx context.Context, id string, keep []store.Staged) error {
 	projects, err := r.projectsOf(ctx, id)
 	if err != nil {
@@ -595,8 +584,8 @@ func (r *reconciler) removeProjects(ctx context.Context, id string, keep []store
 	return nil
 }
 
-// remove removes everything of a deployment but its volumes, and forgets it.
-// What cannot be removed is reported as failed, and tried again.
+// remove removes everything of a deployment but its volumes, and forgets it. What cannot be
+// removed is reported as failed and tried again.
 func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment) error {
 	if err := r.removeAll(ctx, w, d); err != nil {
 		return r.fail(ctx, w, d, err)
@@ -618,8 +607,8 @@ func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployme
 	if err := r.removeProjects(ctx, d.ID, nil); err != nil {
 		return err
 	}
-	// Projects without containers may have files: of a removal that was killed, and of
-	// what was loaded and never staged.
+	// Projects without containers may still have files: after a removal that was killed, or when
+	// loaded and never staged.
 	for _, name := range ownProjects(d) {
 		if err := r.runtime.Remove(ctx, name); err != nil {
 			return runtimeFault("", err)
@@ -628,7 +617,7 @@ func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployme
 	return nil
 }
 
-// ownProjects are stagedProjects, and those that the desired revision is to run as.
+// ownProjects are stagedProjects and the projects of the desired revision.
 func ownProjects(d *store.Deployment) []string {
 	names := stagedProjects(d)
 	for _, c := range d.Components {
@@ -651,9 +640,9 @@ func stagedProjects(d *store.Deployment) []string {
 	return names
 }
 
-// fail records that the desired revision cannot be had, or that the change may
-// not be made, if that is news, and brings the former one back, unless it is being
-// removed. It returns the *fault that err is.
+// fail records, if it is news, that the desired revision cannot be had or the change may not be
+// made, and brings the former revision back unless the deployment is being removed. It returns
+// err as a *fault.
 func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, err error) error {
 	var f *fault
 	if ctx.Err() != nil || !errors.As(err, &f) {
@@ -699,26 +688,24 @@ func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, e
 	return f
 }
 
-// judgedBy names everything by which a document is judged that may change while the
-// document does not: the device's ids, the configuration with the keys that it names,
-// and the version of this program.
+// judgedBy identifies all that a document is judged by and that may change without it: the
+// device's ids, the configuration with its keys, and the version of this program.
 func (r *reconciler) judgedBy() string {
 	set := r.settings.Load()
 	return digest.FromString(strings.Join([]string{r.program, set.Device.ID, r.wfm.ClientID(), set.Basis}, "\n")).Encoded()[:16]
 }
 
-// prune has images and artifacts dropped that no revision needs, soon.
+// prune soon drops images and artifacts that no revision needs.
 func (r *reconciler) prune() {
 	r.unpruned.Store(true)
 	poke(r.tidy)
 }
 
-// tidied has that tried again where somebody has wanted it in vain: whoever has kept
-// others from it calls this when done.
+// tidied retries a prune that was held off; the work that held it off calls this when done.
 func (r *reconciler) tidied() { poke(r.tidy) }
 
-// tidies does what prune asks for until ctx is done. What is being staged is in no record
-// yet: while some is, it waits.
+// tidies does what prune asks for until ctx is done, but never during staging: what is being
+// staged is in no record yet.
 func (r *reconciler) tidies(ctx context.Context) {
 	for {
 		select {
@@ -756,7 +743,7 @@ func (w *worker) begin(interrupt context.CancelCauseFunc) {
 	w.interrupt, w.why, w.progress = interrupt, nil, nil
 }
 
-// waitFor keeps why it waits, for status, and returns whether that is news.
+// waitFor keeps the reason for status and returns whether it is new.
 func (w *worker) waitFor(reason string) (news bool) {
 	w.says(func() string { return reason })
 	news = reason != w.last
@@ -773,7 +760,7 @@ func (w *worker) advance(component string, p control.Progress) {
 	w.progress[component] = p
 }
 
-// says keeps why it does not get on, for status; nil: it does.
+// says sets the reason that status shows for no progress; nil: none.
 func (w *worker) says(why func() string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -813,16 +800,15 @@ func (r *reconciler) notify(id, component string) func(runtime.Event) {
 	}
 }
 
-// intact is a revision that was made to run, or found to: all of its containers
-// were on the device, and nothing else of its deployment. As long as they are, its
-// packages need not be loaded to find that nothing is to be done.
+// intact is a revision whose containers, and no others of its deployment, were all on the device.
+// While they still are, its packages need not be loaded to find nothing to do.
 type intact struct {
 	revision store.Revision
 	outlines []runtime.Outline // of its components
 }
 
-// isIntact tells whether a revision was seen to be on the device as a whole and
-// still is. Where it cannot tell, who applies the revision can.
+// isIntact tells whether a revision was seen whole on the device and still is. When it cannot
+// tell it returns false, and applying the revision finds out.
 func (r *reconciler) isIntact(ctx context.Context, w *worker, rev *store.Revision) bool {
 	if w.intact == nil || !reflect.DeepEqual(&w.intact.revision, rev) {
 		return false

@@ -13,30 +13,28 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// A deployment is staged in one of two rounds. What it takes from registries is
-// bounded by package image, registry by registry; the rounds bound what is held in
-// memory meanwhile, and let nobody wait for a registry that he does not need.
+// A deployment is staged in one of two rounds. They bound what is held in memory, and keep
+// deployments from waiting for registries that they do not need; package image bounds the
+// downloads of each registry.
 //
-//   - looking: the package is fetched, and it is found out what of its images is not
-//     on the device. Where nothing is missing the deployment is staged at once. Where
-//     something is, or where fetching the package takes longer than yieldAfter, it goes
-//     on to
+//   - looking: the package is fetched, and its images are compared with those on the
+//     device. If none is missing, the deployment is staged at once. Otherwise, or if
+//     fetching the package takes longer than yieldAfter, it goes on to
 //   - downloading. If there is no slot it starts again when it gets one, and holds
 //     nothing until then.
 //
-// A deployment that waits for a slow registry gives its slot to whoever needs it, and
-// goes to the end of the line; what has come of its images stays on the medium. From
-// then on it is one of the slow, who share half of the slots, until it is staged.
+// A deployment that waits for a slow registry gives its slot to another one and goes to the end
+// of the line; what it has downloaded stays. From then on it is one of the slow, which share half
+// of the slots, until it is staged.
 const (
 	lookingAtOnce     = 2 // but for those that have yielded; lookingBegun with them
 	lookingBegun      = 4
 	downloadingAtOnce = 4
 	slowAtOnce        = 2
-	// slowTurn is how long a slow deployment keeps its slot while others wait that are
-	// known to be slow as well.
+	// slowTurn is how long a slow deployment keeps its slot while only slow ones wait.
 	slowTurn = 10 * time.Minute
-	// The kinds of work that have slots for staging, beside yielded: of a deployment in
-	// one of the rounds, of one that is slow, and of others who bring images.
+	// Kinds of work that have slots for staging, beside yielded: a deployment in one of the
+	// rounds, a slow one, and images brought for others.
 	looking     = "looking"
 	downloading = "downloading"
 	slow        = "slow"
@@ -50,7 +48,6 @@ var (
 	errPreempted = errors.New("the download slot was given to another deployment")
 )
 
-// newStaging makes the slots of all who bring images.
 func newStaging() *limit.Limiter {
 	among := func(most int, kinds ...string) limit.Bound {
 		is := func(k limit.Key) bool { return slices.Contains(kinds, k.Kind) }
@@ -85,7 +82,7 @@ func newRound(ctx context.Context, w *worker, next *limit.Limiter) *round {
 	return t
 }
 
-// preempted ends the round for a deployment that is to have its slot.
+// preempted ends the round so that another deployment gets its slot.
 func (t *round) preempted() { t.cancel(errPreempted) }
 
 // fetches bounds how long the looking round waits for a package, until done is called.
@@ -99,8 +96,7 @@ func (t *round) fetches() (done func()) {
 	}
 }
 
-// startDownloading takes a slot for downloading in place of the one for looking;
-// false: there is none.
+// startDownloading exchanges the slot for one for downloading; false: none is free.
 func (t *round) startDownloading() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +117,8 @@ func (t *round) startDownloadingLocked() bool {
 	return true
 }
 
-// wasSlow says why the round made no progress when its slot was taken away; empty where
-// it was the turn of others.
+// wasSlow says why the round made no progress when it lost its slot; empty if it was simply the
+// turn of others.
 func (t *round) wasSlow() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +128,7 @@ func (t *round) wasSlow() string {
 	return t.progress.why
 }
 
-// release ends the round: a timer that has just gone off takes no slot any more.
+// release ends the round: a timer that goes off now takes no slot any more.
 func (t *round) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -141,9 +137,8 @@ func (t *round) release() {
 	t.slot.Release()
 }
 
-// note records the progress of a download. The round is slow when all of its
-// downloads are: another deployment may have its slot after yieldAfter, or after
-// slowTurn if that one is known to be slow, too.
+// note records the progress of a download. The round is slow when all of its downloads are:
+// another deployment may then have its slot after yieldAfter, a slow one after slowTurn.
 func (t *round) note(p runtime.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,8 +164,8 @@ func (t *round) note(p runtime.Progress) {
 	}
 }
 
-// spareAfter has the slot spared after a time, but not for some kinds of work. The
-// caller holds mu.
+// spareAfter offers the slot to others after d, except to some kinds of work. The caller holds
+// mu.
 func (t *round) spareAfter(d time.Duration, except ...string) *time.Timer {
 	return time.AfterFunc(d, func() {
 		t.mu.Lock()
@@ -181,7 +176,7 @@ func (t *round) spareAfter(d time.Duration, except ...string) *time.Timer {
 	})
 }
 
-// stopTurns is for work that makes progress, or has ended. The caller holds mu.
+// stopTurns stops the timers, for work that makes progress or has ended. The caller holds mu.
 func (t *round) stopTurns() {
 	for _, turn := range t.turns {
 		turn.Stop()
@@ -207,7 +202,7 @@ func (t *round) stalled() (sum stall) {
 	return sum
 }
 
-// bring is stage without a second attempt; its error is not recorded.
+// bring is stage without a second attempt; it does not record its error.
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
 	defer r.tidied() // nobody could meanwhile
 	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, d, t) }
@@ -220,8 +215,7 @@ func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) 
 	return r.download(ctx, w, d, stage)
 }
 
-// download has stage bring what the deployment needs in the downloading round, again
-// whenever its slot was taken away.
+// download runs stage in the downloading round, again whenever its slot was taken away.
 func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deployment, stage func(context.Context, *round) error) error {
 	for {
 		kind := downloading
@@ -234,8 +228,6 @@ func (r *reconciler) download(ctx context.Context, w *worker, d *store.Deploymen
 	}
 }
 
-// stageAndRecord brings everything of the desired revision onto the device and records
-// it.
 func (r *reconciler) stageAndRecord(ctx context.Context, d *store.Deployment, t *round) error {
 	staged, artifacts, err := r.stageComponents(ctx, d, t)
 	if err != nil {
@@ -250,8 +242,8 @@ func (r *reconciler) stageAndRecord(ctx context.Context, d *store.Deployment, t 
 	return err
 }
 
-// inRound has stage bring what the deployment needs in one round, which begins with a
-// slot of a kind and may go on with another one.
+// inRound runs stage in one round, which begins with a slot of this kind and may go on with
+// another one.
 func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment, kind string, stage func(context.Context, *round) error) error {
 	var next *limit.Limiter
 	waits, why := "waits to download", ""
@@ -299,13 +291,12 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	return err
 }
 
-// unpacks counts, before the images of a component are unpacked, that they are. Of
-// staging this is what can end the agent, for want of memory, again and again; waiting
-// for registries and downloading is not, and is not counted: a download may be
-// interrupted by power cuts for weeks. An agent that starts, and finds as many layers
-// left to unpack as when it was counted last, has not survived that; where there are
-// fewer it got on, and the count begins anew. So it does when the agent saw the
-// attempt end, whatever came of it. After maxAttempts the revision is given up.
+// unpacks counts an attempt to unpack the images of a component, the only part of staging that
+// can kill the agent repeatedly, for want of memory. Waiting and downloading are not counted:
+// power cuts may interrupt a download for weeks. If a restarted agent finds as many layers left
+// as at the last count, it did not survive that attempt; fewer are progress and restart the
+// count, as does an attempt that ended in any way within the process. After maxAttempts the
+// revision is given up.
 func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, layers int) error {
 	t.mu.Lock()
 	marked := t.marked
@@ -323,8 +314,7 @@ func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, la
 	})
 }
 
-// unpackable refuses a revision of which the agent has not survived unpacking the
-// images.
+// unpackable refuses a revision whose images the agent did not survive unpacking.
 func unpackable(d *store.Deployment) error {
 	if u := d.Unpacking; u != nil && u.Times >= maxAttempts {
 		return &fault{code: codeInterrupted, component: u.Component, err: fmt.Errorf("this device or its agent went down %d times while unpacking the images", u.Times)}
