@@ -25,24 +25,23 @@ import (
 
 // WFM is the Workload Fleet Manager as the agent sees it.
 type WFM interface {
-	// Identity names the one WFM that this device obeys. Manifest versions of
-	// another one do not compare (A-04). It makes the device known to the WFM
-	// where that has to be done first; the error says why there is no way to a
-	// WFM now, and the other methods then fail, too.
+	// Identity names the one WFM that this device obeys, since manifest versions of another do
+	// not compare (A-04). It onboards the device first if necessary. While it fails, there is no
+	// way to a WFM and the other methods fail, too.
 	Identity(ctx context.Context) (string, error)
-	// Audience names who hears reports and capabilities, as far as that is known.
-	// It is who Identity names, unless the desired state comes from elsewhere.
+	// Audience names the receiver of reports and capabilities, if known: the WFM of Identity
+	// unless the desired state comes from elsewhere.
 	Audience() string
 	Manifest(ctx context.Context, etag string) (*wfm.Manifest, error)
-	// Documents gives each document needed to keep, verified and once; keep must
-	// not hold on to the bytes. With an error some may be missing.
+	// Documents gives each needed document to keep, verified and once; keep must not hold on to
+	// the bytes. With an error some may be missing.
 	Documents(ctx context.Context, m *wfm.Manifest, need []margo.DeploymentRef, keep func(digest.Digest, []byte) error) error
 	PostStatus(ctx context.Context, deploymentID string, body []byte) error
 	PutCapabilities(ctx context.Context, deviceID string, body []byte) error
 	DeleteCapabilities(ctx context.Context, deviceID string) error
 	// ClientID is the id that the WFM gave this device; empty: none, or not known yet.
 	ClientID() string
-	// Describe tells how the WFM knows this device, without asking anybody.
+	// Describe tells how the WFM knows this device. It makes no request.
 	Describe() control.IdentityStatus
 }
 
@@ -80,21 +79,19 @@ type Gate interface {
 	Admit(deployment string, ask policy.Ask) []policy.Refusal
 }
 
-// Device is what the configuration says about this device; what it leaves
-// empty is taken from the machine.
+// Device is what the configuration says about this device; empty fields are taken from the
+// machine.
 type Device struct {
 	ID           string `yaml:"id" is:"deviceID?"`
 	Vendor       string `yaml:"vendor" is:"line"`
 	ModelNumber  string `yaml:"modelNumber" is:"line"`
 	SerialNumber string `yaml:"serialNumber" is:"line"`
-	// Labels have values as YAML delivers them: a string, a number, a boolean,
-	// or a list of strings or of numbers.
+	// Values are as YAML has them: a string, number, boolean, or a list of strings or numbers.
 	Labels map[string]any   `yaml:"labels" names:"line"`
 	Offer  capability.Offer `yaml:",inline"` // of what the machine has
 }
 
-// Options is what an Agent needs. All fields are required unless they say
-// otherwise.
+// Options is what an Agent needs. Fields are required unless they say otherwise.
 type Options struct {
 	Settings Settings // to begin with
 	Program  control.AgentStatus
@@ -103,33 +100,32 @@ type Options struct {
 	Store   *store.Store
 	Runtime Runtime
 	Facts   func() (capability.Facts, error) // what the machine offers
-	// Watch calls changed, which does not block, when Facts may have changed,
-	// until ctx is done. It fails where nothing tells of that. The machine is looked at
-	// with each poll anyway.
+	// Watch calls changed, which does not block, when Facts may have changed, until ctx is done.
+	// It fails if the machine reports no changes; each poll looks at the machine anyway.
 	Watch func(ctx context.Context, changed func()) error
-	// StateDir and RunDir are where the agent and its runtime keep what is their
-	// own, which no workload may mount. Lock files are in RunDir.
+	// StateDir and RunDir belong to the agent and its runtime; no workload may mount them. Lock
+	// files are in RunDir.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
 	// ClockWrong says that Now is not to be trusted.
 	ClockWrong func() bool
-	// Meter tells what the runtime does and has used; nil: that is not known.
+	// Meter tells what the runtime does and uses; nil: not known.
 	Meter Meter
 	// Reserve is how many bytes are to stay free on the file system of StateDir.
 	Reserve int64
-	// Starts is how often the agent was started within a day, this time included; 0:
-	// not known. Crash is what ended a former process, if that was a panic.
+	// Starts counts the agent's starts within a day, including this one; 0: not known. Crash is
+	// the panic that ended a former process, if any.
 	Starts int
 	Crash  *control.Mistake
-	// Exports is how often metrics were sent to a collector, how often that failed,
-	// and why it did the last time; nil: they are not sent.
+	// Exports counts metrics sent to a collector and failures, with the last one; nil: metrics
+	// are not sent.
 	Exports func() (sent, failures int64, last error)
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
 }
 
-// Meter is what the runtime tells about itself, and about what its containers use.
+// Meter is what the runtime reports about itself and its containers' use of the device.
 type Meter interface {
 	Busy() time.Duration                                           // for how long its loop has not got on; 0: it waits for something to do
 	Usage(ctx context.Context) (map[string]container.Usage, error) // by container
@@ -150,7 +146,7 @@ type base struct {
 	heads    cache[digest.Digest, head] // of documents
 }
 
-// Agent keeps the device at what the WFM wants.
+// Agent keeps the device in the state that the WFM wants.
 type Agent struct {
 	*base
 	o          Options
@@ -207,8 +203,7 @@ func New(o Options) *Agent {
 	return a
 }
 
-// Run works until ctx is done, then stops without touching what runs. Its
-// goroutines have ended when it returns.
+// Run works until ctx is done and its goroutines have ended. Containers keep running.
 func (a *Agent) Run(ctx context.Context) error {
 	a.noteStart()
 	a.noteDamage()
@@ -225,20 +220,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Sync polls the WFM now and returns what came of it. It does not wait for a
-// window or the end of a back-off; during downtime, and while the WFM asked not
-// to be called, the error is a control.ErrConflict.
+// Sync polls the WFM now and returns the outcome. It does not wait for a window or the end of a
+// back-off; during downtime, and while the WFM asked for silence, the error is a
+// control.ErrConflict.
 func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx, nil) }
 
-// Subscribe delivers what happens until the returned function is called.
+// Subscribe delivers events until the returned function is called.
 func (a *Agent) Subscribe() (<-chan control.Event, func()) { return a.hub.subscribe() }
 
-// Stirred is poked when something happens besides polls. While it is silent the
-// agent is at rest. It is for one listener.
+// Stirred is poked when something happens besides polls; while it is silent the agent is at rest.
+// It is for one listener.
 func (a *Agent) Stirred() <-chan struct{} { return a.hub.stirred }
 
-// poke wakes who waits on c, which has room for one; more than one is not more
-// awake.
+// poke wakes the receiver of c, a channel with room for one: pokes in a row count as one.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

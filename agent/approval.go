@@ -15,17 +15,17 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// maxAnswers is how many answers are kept of a deployment, the newest.
+// maxAnswers bounds the answers kept of a deployment: the newest.
 const maxAnswers = 16
 
-// Approve lets a change happen that waits for it, or that is still to come. What
-// is being made, or is made, needs no answer any more: that is no error.
+// Approve approves a pending or future change. One that is being made or is done needs no answer;
+// that is no error.
 func (a *Agent) Approve(ctx context.Context, r control.AnswerRequest) error {
 	return a.answer(ctx, r, policy.Approved)
 }
 
-// Reject keeps a change from ever happening, until somebody approves it. What is
-// being made is not stopped: the error says how to undo it.
+// Reject blocks a change until it is approved. A change that is being made is not stopped: the
+// error says how to undo it.
 func (a *Agent) Reject(ctx context.Context, r control.AnswerRequest) error {
 	return a.answer(ctx, r, policy.Rejected)
 }
@@ -48,8 +48,8 @@ func (a *Agent) answer(ctx context.Context, r control.AnswerRequest, verdict pol
 	return err
 }
 
-// answer records what the site says about the change of a deployment, with all
-// that follows from it, and returns the record; nil: it says nothing new.
+// answer records the site's answer about a deployment's change, with its consequences, and
+// returns the record; nil: nothing new.
 func (l *ledger) answer(id string, a store.Answer) (*store.Deployment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,14 +101,14 @@ func (l *ledger) read(id string) (store.Deployment, error) {
 	return d, nil
 }
 
-// declined says that the site has said no to the change of d, by whichever means.
+// declined says that the site has refused the change of d in any way.
 func declined(d *store.Deployment) bool {
 	code := codeOf(d.Fault)
 	return code == codeRejected || code == codeVetoed
 }
 
-// unasked says why an answer about a revision is not one to what d waits for; nil
-// where it comes late and would change nothing.
+// unasked says why an answer about a revision does not concern what d waits for; nil if it comes
+// late and would change nothing.
 func unasked(d *store.Deployment, revision digest.Digest, verdict policy.Answer) error {
 	next := changeOf(d)
 	done := false // or about to be
@@ -135,8 +135,8 @@ func nounOf(kind policy.ChangeKind) string {
 	return cmp.Or(map[policy.ChangeKind]string{policy.Install: "installation", policy.Remove: "removal"}[kind], "update")
 }
 
-// answerTo is what the site has said about a change of d, or nil. Whether a
-// revision is installed or is an update makes no difference.
+// answerTo is the site's answer to a change of d, or nil. Installation and update of a revision
+// count as the same.
 func answerTo(d *store.Deployment, c proposal) *store.Answer {
 	for i := range slices.Backward(d.Answers) {
 		a := &d.Answers[i]
@@ -148,7 +148,7 @@ func answerTo(d *store.Deployment, c proposal) *store.Answer {
 	return nil
 }
 
-// withAnswer adds an answer in place of the one about the same change, if any.
+// withAnswer adds an answer, replacing that about the same change.
 func withAnswer(answers []store.Answer, a store.Answer) []store.Answer {
 	kept := slices.DeleteFunc(slices.Clone(answers), func(other store.Answer) bool {
 		return other.Revision == a.Revision && other.Change == a.Change
@@ -157,8 +157,8 @@ func withAnswer(answers []store.Answer, a store.Answer) []store.Answer {
 	return kept[max(0, len(kept)-maxAnswers):]
 }
 
-// remembered are the answers that still count when the WFM wants something else:
-// what was rejected stays so, what was approved has to be asked for again.
+// remembered are the answers that still count when the WFM wants something else: rejections stay,
+// approvals have to be given again.
 func remembered(answers []store.Answer) []store.Answer {
 	return slices.DeleteFunc(slices.Clone(answers), func(a store.Answer) bool { return policy.Answer(a.Verdict) != policy.Rejected })
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// backoff gives the time to wait after each failure in a row: it doubles from
-// first to most, and a random half of it is taken off so that many devices do
-// not come back at once.
+// backoff gives the time to wait after each failure in a row. It doubles from first to most, less
+// up to half at random, so that many devices do not come back at once.
 type backoff struct {
 	first, most time.Duration
 	failures    int
@@ -27,14 +26,13 @@ func (b *backoff) fail() time.Duration {
 
 func (b *backoff) reset() { b.failures = 0 }
 
-// longestVain bounds how long a manifest waits for its documents to be fetched
-// again. A bundle may have 64 MiB, and the network may be paid for by the byte.
+// longestVain bounds the time between two fetches of a manifest's documents that did not match. A
+// bundle may have 64 MiB, and the network may be paid for by the byte.
 const longestVain = time.Hour
 
-// vain remembers that the documents of a manifest were fetched and are not what
-// it says. The manifest is asked for at every poll, so that another one is seen
-// at once; the same documents are fetched ever more rarely, the second time at the
-// next poll.
+// vain remembers that the fetched documents of a manifest did not match it. The manifest is still
+// polled, so that a new one is seen at once, but the same documents are fetched with growing
+// delays, the second time at the next poll.
 type vain struct {
 	manifest digest.Digest
 	pause    backoff
@@ -42,8 +40,8 @@ type vain struct {
 	err      error         // what was wrong with them
 }
 
-// before returns what was wrong with the documents of a manifest if it is too
-// early to fetch them again.
+// before returns the recorded fault of a manifest's documents while it is too early to fetch them
+// again, else nil.
 func (v *vain) before(manifest digest.Digest, up time.Duration) error {
 	if v.manifest == manifest && up < v.until {
 		return v.err

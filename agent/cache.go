@@ -2,11 +2,10 @@ package agent
 
 import "sync"
 
-// maxKnown bounds for how many revisions something is cached.
+// maxKnown bounds the revisions in a cache.
 const maxKnown = 4096
 
-// cache keeps in memory what took long to find out, for at most so many keys: it is
-// emptied when it is full.
+// cache keeps expensive results in memory for at most so many keys; when full it is emptied.
 type cache[K comparable, V any] struct {
 	most int
 
@@ -21,7 +20,7 @@ func (c *cache[K, V]) get(key K) (V, bool) {
 	return value, ok
 }
 
-// put returns whether the key is a new one.
+// put returns whether the key is new.
 func (c *cache[K, V]) put(key K, value V) (news bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ func (a *Agent) Capabilities(context.Context) (json.RawMessage, error) {
 	return Describe(a.settings.Load().Device, a.o.Facts, a.o.Logger)
 }
 
-// Describe writes the capabilities document of a device (CAP-02, CAP-04): what
-// its configuration says, and where that is silent what the machine tells.
+// Describe writes a device's capabilities document (CAP-02, CAP-04) from its configuration and,
+// where that is silent, from the machine.
 func Describe(d Device, discover func() (capability.Facts, error), logger *slog.Logger) (json.RawMessage, error) {
 	facts := d.Offer.Of(look(discover, logger))
 	hosting := &margo.Hosting{
@@ -71,17 +71,16 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 func look(discover func() (capability.Facts, error), logger *slog.Logger) capability.Facts {
 	facts, err := discover()
 	if err != nil {
-		// What could not be read is missing from the facts; the rest is worth reporting.
+		// Facts that could not be read are missing; the rest is worth reporting.
 		logger.Debug("capabilities are incomplete", "error", err)
 	}
 	return facts
 }
 
-// extensionKey names what this agent reports beyond the standard (EXT-02). Who
-// does not know it ignores it (EXT-01).
+// extensionKey names what this agent reports beyond the standard (EXT-02); a WFM that does not
+// know it ignores it (EXT-01).
 const extensionKey = "x-margolite-extensions"
 
-// extension is what a device has that the standard has no place for.
 type extension struct {
 	CPU struct {
 		Variant string `json:"variant"` // of 32-bit ARM: v6, v7, v8
@@ -97,10 +96,9 @@ type npu struct {
 // maxDeviceID bounds an id taken from the machine.
 const maxDeviceID = 128
 
-// DeviceID makes an id of what the machine says about itself, for a device
-// whose configuration gives none: its serial number, machine id, hardware
-// address or host name; "" if it has none of them. Characters that the wire does not
-// allow become dashes (CAP-07).
+// DeviceID makes an id for a device whose configuration gives none, from the machine's serial
+// number, machine id, hardware address or host name; "" if it has none of them. Characters that
+// the wire does not allow become dashes (CAP-07).
 func DeviceID(i capability.Identity) string {
 	host := i.Hostname
 	if slices.Contains([]string{"(none)", "localhost", "localhost.localdomain"}, host) {
@@ -116,24 +114,23 @@ func DeviceID(i capability.Identity) string {
 	return strings.Trim(id[:min(len(id), maxDeviceID)], ".-")
 }
 
-// withdrawTimeout bounds the attempt to take capabilities back: a device is given up
-// or moved also where its WFM is out of reach.
+// withdrawTimeout bounds the request to withdraw capabilities: a device can be decommissioned or
+// moved even while its WFM is unreachable.
 const withdrawTimeout = 10 * time.Second
 
-// Withdrawer takes the capabilities of a device back (CAP-06, GW-04).
+// Withdrawer withdraws the capabilities of a device (CAP-06, GW-04).
 type Withdrawer interface {
 	Audience() string
 	DeleteCapabilities(ctx context.Context, deviceID string) error
 }
 
-// acknowledged is what a WFM knows of this device.
 type acknowledged struct {
 	audience string // who acknowledged it
 	digest   string // of the document
 	device   string // its id; empty: no WFM knows it
 }
 
-// parseAcknowledged reads a record. The audience is whatever the way to the WFM calls it.
+// parseAcknowledged reads a record. The audience is named as [WFM.Audience] names it.
 func parseAcknowledged(record []byte) (a acknowledged) {
 	text := string(record)
 	if i := strings.LastIndexByte(text, ' '); i >= 0 {
@@ -147,9 +144,9 @@ func parseAcknowledged(record []byte) (a acknowledged) {
 
 func (a acknowledged) record() []byte { return []byte(a.audience + " " + a.digest + " " + a.device) }
 
-// Withdraw takes the capabilities of a device back from the WFM that has them, for a
-// device that is given up or moved: once, and at best effort. The journal says whether
-// the WFM heard it. It returns why it did not, and nothing where no WFM knows the device.
+// Withdraw withdraws the capabilities of a device that is decommissioned or moved from the WFM
+// that has them. It makes one attempt and records the outcome in the journal. The error is why
+// the WFM did not take it; if no WFM knows the device, there is nothing to do.
 func Withdraw(ctx context.Context, s *store.Store, w Withdrawer, now time.Time) (told bool, err error) {
 	record, _, err := s.Setting(capabilitiesSetting)
 	if err != nil {
@@ -166,7 +163,7 @@ func Withdraw(ctx context.Context, s *store.Store, w Withdrawer, now time.Time) 
 	return err == nil, errors.Join(err, commitErr)
 }
 
-// withdraw takes capabilities back and gives the entry of the journal about it.
+// withdraw withdraws capabilities and returns the journal entry about it.
 func withdraw(ctx context.Context, w Withdrawer, known acknowledged, now time.Time) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()
@@ -184,8 +181,8 @@ func withdraw(ctx context.Context, w Withdrawer, known acknowledged, now time.Ti
 	return e, err
 }
 
-// Withdraw takes the capabilities of this device back from the present WFM before it
-// becomes another one. See the function Withdraw.
+// Withdraw withdraws the capabilities of this device from its present WFM before that changes.
+// See the function Withdraw.
 func (a *Agent) Withdraw(ctx context.Context) {
 	if left := a.silence.Hold().Left(); left > 0 {
 		a.o.Logger.Warn("the WFM is not told that this device leaves: polling is paused", "for", left)

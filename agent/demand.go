@@ -30,10 +30,9 @@ const (
 	maxNodes   = 256 // devices in a directory that are asked for one by one
 )
 
-// asksOf is what the services of a component ask of the device. Asked for is
-// what the model of the runtime holds, so that no key of a Compose file gets
-// around it; what belongs to the component itself is not: the files of its
-// package, its volumes that are directories of ours, and networks of the runtime.
+// asksOf is what the services of a component ask of the device. It is read from the runtime's
+// model, so that no key of a Compose file gets around it, and leaves out what belongs to the
+// component: the files of its package, its volumes in directories of ours, runtime networks.
 func asksOf(c stagedComponent) []policy.ServiceAsk {
 	p := c.project
 	read := filesRead(p)
@@ -76,7 +75,6 @@ func asksOf(c stagedComponent) []policy.ServiceAsk {
 	return asks
 }
 
-// packageAsk is where the package of a component itself comes from.
 func packageAsk(c margo.Component) policy.ServiceAsk {
 	a := policy.ServiceAsk{Component: c.Name, Signed: true, Pinned: true, Image: cmp.Or(strings.TrimPrefix(c.Repository, "oci://"), c.PackageLocation)}
 	if c.Repository != "" {
@@ -87,8 +85,8 @@ func packageAsk(c margo.Component) policy.ServiceAsk {
 	return a
 }
 
-// namespacesAsked are those of the device that a service joins. A network on an
-// interface of the device counts as well.
+// namespacesAsked are the device's namespaces that a service joins, including that of the network
+// when it uses an interface of the device.
 func namespacesAsked(p *runtime.Project, s *compose.Service) []string {
 	var joined []string
 	for kind, n := range namespacesOf(s) {
@@ -110,8 +108,8 @@ func namespacesOf(s *compose.Service) map[string]compose.Namespace {
 	return map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
 }
 
-// sharedAsked are external volumes and networks, and containers whose namespaces a
-// service joins, less those of its own deployment.
+// sharedAsked are external volumes and networks, and containers of other deployments whose
+// namespaces a service joins.
 func sharedAsked(p *runtime.Project, s *compose.Service) []string {
 	var names []string
 	for _, m := range s.Mounts {
@@ -135,8 +133,8 @@ func sharedAsked(p *runtime.Project, s *compose.Service) []string {
 	return slices.Compact(names)
 }
 
-// devicesAsked are device nodes by the name that the service has for them and, where
-// that is a link, by the one that it leads to; of a directory those in it as well.
+// devicesAsked are device nodes by the service's name for them and, for a link, by its target;
+// for a directory also its content.
 func devicesAsked(s *compose.Service) []string {
 	var devices []string
 	for _, d := range s.Devices {
@@ -165,8 +163,8 @@ func nodesAsked(path, found string) []string {
 	return nodes
 }
 
-// unconfinedAsked is what of the device's confinement a service replaces. Nobody
-// can tell what a filter or a profile of its own lets through.
+// unconfinedAsked is what of the device's confinement a service replaces: nobody can tell what a
+// filter or profile of its own lets through.
 func unconfinedAsked(s *compose.Service) []string {
 	var kinds []string
 	if s.Seccomp.Unconfined || s.Seccomp.Profile != nil {
@@ -195,9 +193,8 @@ func portsAsked(s *compose.Service) []policy.PortRange {
 	return ports
 }
 
-// reserved is what all replicas of a service reserve. A limit reserves nothing: it
-// says what is too much, and the limits of ordinary services together are more
-// than their device has. Nothing in a Compose file reserves storage.
+// reserved is what all replicas of a service reserve. Limits reserve nothing: together they
+// usually exceed the device. Nothing in a Compose file reserves storage.
 func reserved(s *compose.Service) (all policy.Resources) {
 	one := policy.Resources{CPUs: float64(s.Resources.CPUReservation) / 1e9, Memory: s.Resources.MemoryReservation}
 	for range s.Replicas {
@@ -216,8 +213,8 @@ var (
 	}
 )
 
-// askForVolume adds what of the device a volume with a file system shows. It is
-// read-only where it is mounted so for all: others may know it as external.
+// askForVolume adds what a volume with a file system exposes of the device. It is read-only only
+// if mounted so for all: others may use it as external.
 func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 	switch {
 	case v.Type == "", slices.Contains(remoteFileSystems, v.Type):
@@ -243,7 +240,7 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 	}
 }
 
-// tidy leaves each path once, and none that is the package's own.
+// tidy removes duplicates and the package's own paths.
 func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 	if pkg != "" {
 		pkg = container.Real(pkg)
@@ -259,7 +256,7 @@ func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 	return slices.CompactFunc(mounts, func(a, b policy.MountAsk) bool { return a.Path == b.Path })
 }
 
-// within says whether path is dir or lies in it; nothing lies in no directory.
+// within says that path is dir or lies in it; an empty dir contains nothing.
 func within(dir, path string) bool {
 	if dir == "" {
 		return false
@@ -268,16 +265,16 @@ func within(dir, path string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// filesRead are the files beyond its package that a project was read from. What is in
-// them, as configs, secrets or variables, may end up in any of its containers.
+// filesRead are the files outside its package that a project was read from. Their content may
+// reach any of its containers, as configs, secrets or variables.
 func filesRead(p *runtime.Project) []string {
 	return slices.DeleteFunc(slices.Clone(p.Compose.Outside), func(file string) bool {
 		return p.Directory != "" && within(container.Real(p.Directory), file)
 	})
 }
 
-// admit refuses what a workload may not ask of this device, before its images
-// are fetched. The error is a *fault of codeNotAllowed.
+// admit refuses what a workload may not ask of this device, before its images are fetched. The
+// error is a *fault of codeNotAllowed.
 func (r *reconciler) admit(ctx context.Context, id string, asks []policy.ServiceAsk) error {
 	run := container.Real(r.runDir)
 	ask := policy.Ask{Services: asks, Own: []string{container.Real(r.stateDir), run}, Locks: filepath.Join(run, "locks")}
@@ -292,9 +289,8 @@ func (r *reconciler) admit(ctx context.Context, id string, asks []policy.Service
 	return notAllowed(r.settings.Load().Gate.Admit(id, ask))
 }
 
-// admitRevision asks once more whether the desired revision, which is staged, may ask
-// for what it does: the rules may have changed since. The error is a *fault, ctx's, or
-// one of the device.
+// admitRevision asks the rules, which may have changed, again about the staged desired revision.
+// The error is a *fault, ctx's, or one of the device.
 func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) error {
 	rev, err := r.loadRevision(ctx, d.ID, &d.Desired, true)
 	if err != nil {
@@ -331,7 +327,6 @@ func notAllowed(refusals []policy.Refusal) error {
 	return &fault{code: codeNotAllowed, component: component, err: fmt.Errorf("this device does not allow it: %s", strings.Join(said, "; "))}
 }
 
-// about says in front of a text whom it is about.
 func about(r policy.Refusal) string {
 	switch {
 	case r.Service != "" && r.Component != "":

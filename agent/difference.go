@@ -42,7 +42,7 @@ type stagedComponent struct {
 	images  map[string]digest.Digest // by reference; of a staged revision, the digests known so far
 }
 
-// differ is what becomes of a deployment, as far as there is room to tell.
+// differ collects the changes to a deployment, as far as there is room.
 type differ struct {
 	Services   []control.ServiceChange `json:"services,omitempty"`
 	Parameters []control.ValueChange   `json:"parameters,omitempty"`
@@ -52,8 +52,8 @@ type differ struct {
 	secrets []string
 }
 
-// difference tells what changes in a deployment when one revision replaces
-// another, for the person who approves it. size gives the bytes of an image.
+// difference describes what changes when one revision replaces another, for the person who
+// approves it. size gives the bytes of an image.
 func difference(from, to stagedRevision, size func(ref string, d digest.Digest) int64) differ {
 	d := differ{left: maxDifferences, secrets: slices.Concat(from.secrets, to.secrets)}
 	d.Parameters = d.values(from.parameters, to.parameters)
@@ -91,7 +91,7 @@ func (r stagedRevision) component(name string) stagedComponent {
 	return r.components[i]
 }
 
-// view is a service in the words in which it is compared.
+// view is a service in the form in which it is compared.
 type view struct {
 	service                    *compose.Service
 	image                      string
@@ -130,7 +130,7 @@ func (c stagedComponent) views() map[string]*view {
 	return views
 }
 
-// service is what becomes of one service; nil: nothing.
+// service is the change of one service; nil: none.
 func (d *differ) service(a, b *view) *control.ServiceChange {
 	c := control.ServiceChange{Change: "changed"}
 	switch {
@@ -204,7 +204,7 @@ func valueShown(value string, hidden bool) *string {
 	return &value
 }
 
-// list compares lists without regard to their order; nil: they are the same.
+// list compares lists regardless of order; nil: they are the same.
 func (d *differ) list(from, to []string) *control.ListChange {
 	var c control.ListChange
 	missing := func(in, of []string) (missing []string) {
@@ -227,13 +227,12 @@ func (d *differ) list(from, to []string) *control.ListChange {
 }
 
 var (
-	// secretWords are parts of the names of values that nobody but their user
-	// is to see.
+	// secretWords are parts of the names of values that only their users may see.
 	secretWords   = []string{"pass", "pwd", "token", "key", "secret", "credential", "auth", "cookie", "private", "signature", "salt", "pin", "dsn"}
 	passwordInURL = regexp.MustCompile(`://[^/@\s]*:[^/@\s]*@`)
 )
 
-// isSecret says whether a value is better not shown, going by its name and form.
+// isSecret guesses by name and form whether a value must not be shown.
 func isSecret(name, value string) bool {
 	name = strings.ToLower(name)
 	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(name, word) }) ||
@@ -252,7 +251,6 @@ func familiar(ref string) string {
 	return reference.FamiliarString(named)
 }
 
-// portShown is a port as status shows those that are published.
 func portShown(p compose.Port, on netip.Addr) string {
 	host := "any"
 	if p.HostPort != 0 {
@@ -287,8 +285,8 @@ func mountShown(p *runtime.Project, m compose.Mount) string {
 	return shown
 }
 
-// sourceShown is what is mounted. Files of the package are named as the Compose
-// file names them: where they lie changes with each package.
+// sourceShown is the source of a mount. Files of the package have their Compose names, since
+// their paths change with each package.
 func sourceShown(p *runtime.Project, m compose.Mount) string {
 	switch {
 	case m.Volume != "":
@@ -312,8 +310,7 @@ var privilegeKeys = []string{
 	"cap_add", "security_opt", "post_start", "pre_stop",
 }
 
-// privilegesShown are the asks of a service that are neither ports nor volumes,
-// in the words of a Compose file.
+// privilegesShown are a service's asks other than ports and volumes, as in a Compose file.
 func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []string {
 	var all []string
 	add := func(key string, values ...string) {
@@ -361,8 +358,8 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 	return all
 }
 
-// otherKeys are the values of a service by the key that its fields have in their tags, for comparison alone; those
-// without one are compared elsewhere, or concern nobody.
+// otherKeys are the remaining values of a service by the keys in their tags, for comparison
+// alone. Fields without a tag are compared elsewhere or irrelevant.
 func otherKeys(p *runtime.Project, s *compose.Service) map[string][]any {
 	keys := map[string][]any{}
 	compared := *s

@@ -7,11 +7,10 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// eventBuffer is how many events a subscriber may lag behind before it loses
-// some.
+// eventBuffer is how many events a subscriber may lag behind before it loses some.
 const eventBuffer = 256
 
-// hub hands events to whoever listens. It never blocks who sends.
+// hub distributes events without blocking the sender.
 type hub struct {
 	now     func() time.Time
 	stirred chan struct{} // something happened besides polls
@@ -24,7 +23,6 @@ func newHub(now func() time.Time) *hub {
 	return &hub{now: now, stirred: make(chan struct{}, 1), subs: map[chan control.Event]struct{}{}}
 }
 
-// send delivers e to every subscriber that has room for it.
 func (h *hub) send(e control.Event) {
 	if e.Kind != control.PollSucceeded && e.Kind != control.PollFailed {
 		poke(h.stirred)

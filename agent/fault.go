@@ -11,8 +11,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Codes of the errors that this device reports (protocol 6.5: free choice of
-// the implementation; source keeps them apart from the reserved ones).
+// Codes of the errors that this device reports: protocol 6.5 leaves them to the implementation,
+// and source keeps them apart from the reserved ones.
 const (
 	codeInvalidID         = "INVALID_ID"         // the manifest gives the deployment an id that cannot be used
 	codeInvalidDocument   = "INVALID_DOCUMENT"   // the deployment's document cannot be read
@@ -41,8 +41,8 @@ const (
 	codeInternal          = "DEVICE_ERROR"
 )
 
-// maxFaultText bounds, in bytes, what is kept of an error: it may quote what a
-// workload printed, and there is one for each component. The WFM is told less.
+// maxFaultText bounds, in bytes, what is kept of an error for each component: it may quote a
+// workload's output. The WFM is told less.
 const maxFaultText = 2048
 
 // fault is a failure of one deployment, as it is reported and acted upon.
@@ -61,25 +61,25 @@ func (f *fault) Error() string {
 
 func (f *fault) Unwrap() error { return f.err }
 
-// cause is where a fault lies. The code alone tells, so that the answer is the
-// same after a restart; what follows from it is said of permanent and passing.
+// cause is where a fault lies. It follows from the code alone, so that it is the same after a
+// restart; see permanent and passing for what it means.
 type cause int
 
 const (
-	// ofDevice: of this device, or of what is around it. It may pass by itself; so
-	// may what a newer version of the agent has recorded.
+	// ofDevice: of this device or its surroundings. It may pass by itself, as may a code recorded
+	// by a newer version of the agent.
 	ofDevice cause = iota
-	// ofDocument: what the WFM published can be run by no try. It is judged again when
-	// what it was judged by has changed.
+	// ofDocument: no retry can run what the WFM published. It is judged again when what it was
+	// judged by has changed.
 	ofDocument
-	// ofSite: somebody, or the rules that somebody made, want it so.
+	// ofSite: a person, or the site's rules, decided so.
 	ofSite
-	// ofWorkload: it was run, and did not work. Time may help it, as when it needs
-	// something else first, but each try shows that anew.
+	// ofWorkload: it was run, and did not work. Time may help, as when it depends on something
+	// that is missing.
 	ofWorkload
-	// ofAttempt: the agent did not survive it, time and again. It may have been power
-	// cuts; more often the revision takes the device down with everything else on it, so
-	// it is not tried again. Publishing it again as another revision is up to the WFM.
+	// ofAttempt: the agent did not survive it several times. Power cuts are possible, but more
+	// often the revision takes the device down, so it is not retried until the WFM publishes
+	// another revision.
 	ofAttempt
 )
 
@@ -98,19 +98,17 @@ func causeOf(code string) cause {
 	return ofDevice
 }
 
-// permanent says whether trying the same revision again cannot help, or is not
-// to be.
+// permanent says that retrying the same revision cannot help, or is not wanted.
 func permanent(code string) bool {
 	by := causeOf(code)
 	return by == ofDocument || by == ofSite || by == ofAttempt
 }
 
-// passing says whether a revision that was begun and failed is worth another try
-// although what worked before would have to stop for it.
+// passing says that a revision which was begun and failed is worth a retry although what worked
+// before would have to stop for it.
 func passing(code string) bool { return causeOf(code) == ofDevice }
 
-// temporary says that a failure is no news for the WFM: staging goes on when
-// the network is back.
+// temporary says that a failure is no news for the WFM: staging resumes with the network.
 func (f *fault) temporary() bool { return f.code == codeUnreachable }
 
 func runtimeFault(component string, err error) *fault {
@@ -125,7 +123,7 @@ func runtimeFault(component string, err error) *fault {
 	return &fault{code: cmp.Or(codesOfRuntime[code], codeInternal), component: component, err: err}
 }
 
-// codesOfRuntime are the codes of errors of the runtime; that of all others is codeInternal.
+// codesOfRuntime are the codes of runtime errors; all others are codeInternal.
 var codesOfRuntime = map[runtime.Code]string{
 	runtime.Unsupported:    codeUnsupported,
 	runtime.InvalidPackage: codeInvalidPackage,
@@ -143,17 +141,16 @@ var codesOfRuntime = map[runtime.Code]string{
 	runtime.Timeout:        codeTimeout,
 }
 
-// concerns says whether the fault is one of a component of d. The deployment as
-// a whole fails with all of them, and so it does with a component that it had
-// before and does not get rid of.
+// concerns says that the fault is one of a component of d. The deployment as a whole fails if all
+// of its components do, or if a former component cannot be removed.
 func (f *fault) concerns(d *store.Deployment, component string) bool {
 	own := slices.ContainsFunc(d.Components, func(c store.Component) bool { return c.Name == f.component })
 	return !own || f.component == component
 }
 
-// record writes the fault into a deployment: the component that failed is
-// failed; where the deployment failed as a whole, all are (ST-04, ST-07, ST-08).
-// name is the deployment's, the source of its own errors.
+// record writes the fault into a deployment: the failed component, or all of them if the
+// deployment failed as a whole (ST-04, ST-07, ST-08). name is the source of the deployment's own
+// errors.
 func (f *fault) record(d *store.Deployment, name string) {
 	d.Fault = &store.Fault{Code: f.code, Source: name, Message: shortened(f.Error(), maxFaultText)}
 	for i := range d.Components {
@@ -174,8 +171,7 @@ func (f *fault) record(d *store.Deployment, name string) {
 	}
 }
 
-// shortened cuts off what is longer than most bytes. What an error says for itself
-// comes first, what it quotes last.
+// shortened keeps the beginning of a text: errors quote others last.
 func shortened(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -183,9 +179,8 @@ func shortened(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-3], "") + "..."
 }
 
-// same says whether reporting the fault would tell nothing new: the same went
-// wrong with the same component. The words may differ from one attempt to the
-// next, and are not worth a report each.
+// same says that reporting the fault would tell nothing new: the same component failed with the
+// same code. Wording differs between attempts and is not worth a report.
 func (f *fault) same(d *store.Deployment) bool {
 	if d.Fault == nil || d.Fault.Code != f.code {
 		return false

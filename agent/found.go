@@ -16,20 +16,20 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// What the agent does after its store was lost, as a whole or in part. What runs
-// goes on, since the runtime needs no store; the records come again with the next
-// manifest, and what is found running as that wants it is taken over as it is.
+// What the agent does after its store was lost, as a whole or in part: what runs goes on without
+// it, records come again with the next manifest, and what runs as that wants it is taken over as
+// it is.
 
 const (
-	// rejectionsSetting names the record of what the site has said no to. It is
-	// kept beside the records of deployments, as settings outlive them.
+	// rejectionsSetting names the record of what the site has rejected, a setting since those
+	// outlive the records of deployments.
 	rejectionsSetting = "rejections"
-	// damageShown is for how long the status tells of it.
+	// damageShown is how long the status shows the damage.
 	damageShown = 30 * 24 * time.Hour
 )
 
-// adopt takes over what was found running without a record, if it is the desired
-// revision: nothing changes, so nobody is asked. false: it is another one.
+// adopt takes over what was found running without a record if it is the desired revision: nothing
+// changes, so nobody is asked. false: it is another one.
 func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) (bool, error) {
 	same, err := r.isThere(ctx, d)
 	if err != nil || !same {
@@ -45,8 +45,8 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	return true, nil
 }
 
-// isThere says that the containers of the desired revision are on the device, and
-// no others of its deployment.
+// isThere says that the containers of the desired revision, and no others of its deployment, are
+// on the device.
 func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, error) {
 	if _, err := r.document(d.Desired.Digest); err != nil {
 		return false, err
@@ -72,8 +72,8 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	return true, nil
 }
 
-// foundImages are the images that run as a project, by their references: to stay
-// with them where their tags have moved meanwhile.
+// foundImages are the images that run as a project, by reference, to keep them where their tags
+// have moved.
 func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
 	p, err := r.runtime.ObserveProject(ctx, project)
 	if err != nil {
@@ -89,14 +89,13 @@ func (r *reconciler) foundImages(ctx context.Context, project string) map[string
 	return images
 }
 
-// isLost says that something went wrong since the store has lost what a revision
-// needs.
+// isLost says that an error comes from the loss of what a revision needs in the store.
 func isLost(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt)
 }
 
-// stillThere says that every component of a revision has its containers. What the
-// store has lost of it changes nothing about them.
+// stillThere says that every component of a revision has its containers, whatever the store has
+// lost of it.
 func (r *reconciler) stillThere(ctx context.Context, rev *store.Revision) bool {
 	projects, err := r.runtime.Observe(ctx)
 	if err != nil {
@@ -110,8 +109,7 @@ func (r *reconciler) stillThere(ctx context.Context, rev *store.Revision) bool {
 	return len(rev.Staged) > 0
 }
 
-// rejections reads what the site has said no to, by the id of the deployment in
-// lower case.
+// rejections reads what the site has rejected, by deployment id in lower case.
 func (l *ledger) rejections() map[string][]store.Answer {
 	all := map[string][]store.Answer{}
 	record, set, err := l.store.Setting(rejectionsSetting)
@@ -124,8 +122,7 @@ func (l *ledger) rejections() map[string][]store.Answer {
 	return all
 }
 
-// keepRejections adds to a change of the store what the site has said no to about
-// one deployment, if it has or had.
+// keepRejections adds a deployment's rejections, if it has or had any, to a change of the store.
 func (l *ledger) keepRejections(change *store.Change, before, after *store.Deployment) error {
 	now := remembered(after.Answers)
 	if len(remembered(before.Answers))+len(now) == 0 {
@@ -146,7 +143,7 @@ func (l *ledger) keepRejections(change *store.Change, before, after *store.Deplo
 	return nil
 }
 
-// noteDamage tells once that the store was damaged: the journal says whether it was told.
+// noteDamage records damage of the store in the journal, once.
 func (a *Agent) noteDamage() {
 	d, damaged := a.o.Store.Damage()
 	if !damaged {
@@ -160,7 +157,7 @@ func (a *Agent) noteDamage() {
 	a.ledger.record(a.ledger.note(noteDamaged, store.Entry{Text: d.Text}))
 }
 
-// damageOf is what status tells of a damaged store; nil: nothing, or no longer.
+// damageOf is what status shows of a damaged store; nil: nothing, or no longer.
 func (a *Agent) damageOf() *control.Damage {
 	d, damaged := a.o.Store.Damage()
 	if !damaged || a.o.Now().Sub(d.At) > damageShown {

@@ -19,29 +19,25 @@ import (
 )
 
 const (
-	// gateLook is how long a change sleeps at most that waits for a time of day:
-	// clocks are set.
+	// gateLook bounds the sleep of a change that waits for a time of day: clocks are set.
 	gateLook = time.Minute
-	// gateLeast keeps a change that may pass any moment from asking all the time.
+	// gateLeast bounds how often a change that may pass any moment asks.
 	gateLeast = time.Second
-	// locksLook is how often a change that waits for a lock checks whether it is
-	// still held: the kernel does not report when a process releases one.
+	// locksLook is how often a change that waits for a lock checks it: the kernel does not report
+	// when a process releases one.
 	locksLook = 5 * time.Second
-	// consentLasts is for how long the word of the site's hook is good, if the
-	// change has to wait for its turn.
+	// consentLasts is how long the hook's consent is good while the change waits for its turn.
 	consentLasts = 30 * time.Second
 )
 
-// proposal is one change to a deployment: what is decided about, and what an
-// answer of the site is for.
+// proposal is one change to a deployment, as it is decided about and answered by the site.
 type proposal struct {
 	kind policy.ChangeKind
-	// revision is the digest of the document that it leads to; of a removal, of
-	// the one that goes.
+	// The digest of the document that it leads to; of a removal, of the one that goes.
 	revision digest.Digest
 }
 
-// changeOf is the change that is next for d, or that is being made.
+// changeOf is the change that is next for d or being made.
 func changeOf(d *store.Deployment) proposal {
 	switch {
 	case !leaves(d) && d.Active == nil && !d.Found:
@@ -56,8 +52,8 @@ func changeOf(d *store.Deployment) proposal {
 	return proposal{policy.Remove, d.Desired.Digest}
 }
 
-// asks says that a change of d is still to be made for which the gate is asked,
-// or that the site has said no to: what an answer can be about.
+// asks says that d has a change about which the site may still answer: the gate is still to be
+// asked, or the site has said no.
 func asks(d *store.Deployment) bool {
 	switch Phase(d.Phase) {
 	case Leaving:
@@ -77,7 +73,7 @@ func asks(d *store.Deployment) bool {
 	return false
 }
 
-// waiting says that a change may not be applied yet.
+// waiting is the error of a change that may not be applied yet.
 type waiting struct{ policy.Verdict }
 
 func (w *waiting) Error() string {
@@ -88,7 +84,7 @@ func (w *waiting) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// rest is for how long not to ask again, unless something changes.
+// rest is how long not to ask again unless something changes.
 func (w *waiting) rest(now time.Time) time.Duration {
 	rest := retryMost
 	for _, r := range w.Reasons {
@@ -106,8 +102,8 @@ func (w *waiting) rest(now time.Time) time.Duration {
 	return max(rest, gateLeast)
 }
 
-// labels are those of the documents that a change of d is about: of the one that comes,
-// and of the one that runs, so that a document cannot escape the rules for what it replaces.
+// labels are those of the document that comes and of the one that runs, so that a document cannot
+// escape the rules for what it replaces.
 func (r *reconciler) labels(d *store.Deployment) []map[string]string {
 	var sets []map[string]string
 	add := func(document digest.Digest) {
@@ -124,12 +120,10 @@ func (r *reconciler) labels(d *store.Deployment) []map[string]string {
 	return sets
 }
 
-// rules are those for what becomes of the desired revision of d.
 func (r *reconciler) rules(d *store.Deployment) policy.Rules {
 	return r.settings.Load().Gate.RulesFor(d.ID, r.headOf(d.Desired.Digest).labels)
 }
 
-// verdict is what the rules say about the next change of d.
 func (r *reconciler) verdict(d *store.Deployment) policy.Verdict {
 	next := changeOf(d)
 	c := policy.Change{Deployment: d.ID, Labels: r.labels(d), Kind: next.kind}
@@ -139,14 +133,12 @@ func (r *reconciler) verdict(d *store.Deployment) policy.Verdict {
 	if next.kind == policy.Remove && d.Active == nil && !d.Found && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
 		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
 	}
-	// The lock files are read each time: the kernel does not report when one is released,
-	// so a change that waits for one asks again (locksLook).
 	return r.settings.Load().Gate.Decide(c, policy.Situation{
 		Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(d.ID), Before: r.ledger.turns.before(d.ID),
 	})
 }
 
-// passes says that a removal may begin at once, with nobody to ask.
+// passes says that a removal may begin at once, without asking anybody.
 func (r *reconciler) passes(d *store.Deployment) bool {
 	return len(r.hooks(d)) == 0 && r.verdict(d).Go
 }
@@ -163,8 +155,8 @@ func (r *reconciler) hooks(d *store.Deployment) []policy.Hook {
 	return hooks
 }
 
-// decide asks the rules about the next change of d. The error is *waiting, or a
-// *fault of codeRejected.
+// decide asks the rules about the next change of d. The error is *waiting, or a *fault of
+// codeRejected.
 func (r *reconciler) decide(d *store.Deployment) error {
 	v := r.verdict(d)
 	switch {
@@ -176,8 +168,8 @@ func (r *reconciler) decide(d *store.Deployment) error {
 	return nil
 }
 
-// pass lets the next change of d begin, or says why it may not: *waiting, or a *fault
-// that is for good. done gives the turn back once the change is made.
+// pass lets the next change of d begin, or returns *waiting, or a *fault that is final. done
+// gives the turn back.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
 		return r.turn(ctx, w, returning) // nobody is asked: the WFM takes back what it wanted meanwhile, if anything
@@ -218,8 +210,8 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 	}
 }
 
-// ask asks the site's hooks about the next change of d, if there are any. One that wants
-// to be asked again is not asked before its time.
+// ask asks the site's hooks about the next change of d. A hook that wants to be asked later is
+// not asked before then.
 func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (asked bool, err error) {
 	hooks := r.hooks(d)
 	if len(hooks) == 0 {
@@ -243,9 +235,9 @@ func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (a
 	return true, nil
 }
 
-// turn waits for a slot of a lane, with which the worker may change containers, in place
-// of one of another lane: the way back from a change that failed is not part of that
-// change. A worker that has its turn in that lane already keeps it.
+// turn waits for a slot of a lane, which allows the worker to change containers. A slot of
+// another lane is given back first: undoing a failed change is not part of that change. A worker
+// that already has its turn in the lane keeps it.
 func (r *reconciler) turn(ctx context.Context, w *worker, l lane) (done func(), err error) {
 	if w.turn != nil && w.lane == l {
 		return func() {}, nil
@@ -277,8 +269,8 @@ func (w *worker) endTurn() {
 	}
 }
 
-// take waits for a slot; the status shows meanwhile who is ahead. kind and preempt are
-// those of limit.Limiter.
+// take waits for a slot; meanwhile the status shows who is ahead. kind and preempt are those of
+// limit.Limiter.
 func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, preempt func(), reason func(owners []string) string) (*limit.Slot, error) {
 	key := limit.Key{Party: w.id, Kind: kind}
 	slot, err := from.Acquire(ctx, key, preempt, func(bool) {
@@ -296,7 +288,7 @@ func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, pre
 	return slot, nil
 }
 
-// waits keeps why a change waits, and tells of it when that is news.
+// waits records why a change waits, and reports it if that is news.
 func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 	w.mu.Lock()
 	news := !slices.Equal(w.verdict.Reasons, gate.Reasons)
@@ -310,8 +302,8 @@ func (w *worker) waits(r *reconciler, d *store.Deployment, gate *waiting) {
 	r.hub.send(control.Event{Kind: control.ChangeWaits, Deployment: d.ID, Digest: next.revision.String(), Text: gate.Error()})
 }
 
-// stays is what becomes of a change that may not begin: what worked last runs on,
-// and what was said for good is recorded. The error says when to look again.
+// stays handles a change that may not begin: what worked last runs on, and a final refusal is
+// recorded. The error says when to look again.
 func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, why error) error {
 	var gate *waiting
 	var f *fault
@@ -333,8 +325,8 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	return gate
 }
 
-// turns knows in which order the manifest lists the deployments whose change is neither
-// made nor has failed. It caches what the records say: each change that waits asks for it.
+// turns caches the order in which the manifest lists the deployments whose change is neither made
+// nor has failed: each waiting change asks for it.
 type turns struct {
 	store *store.Store
 	came  func(id string) // nothing comes before a deployment any more
@@ -343,13 +335,12 @@ type turns struct {
 	places map[string]place // by id in lower case; nil: to be read
 }
 
-// place is where a manifest lists a deployment.
 type place struct {
 	id     string
 	number int // from 1
 }
 
-// before is the deployment whose turn is before that of id; empty: there is none.
+// before is the deployment whose turn precedes that of id; empty: there is none.
 func (t *turns) before(id string) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -369,8 +360,8 @@ func (t *turns) before(id string) string {
 	return nearest.id
 }
 
-// note takes new records into account. Where another deployment is the first one now, it
-// has its turn; the others hear when they look again.
+// note takes new records into account. A deployment that becomes the first is woken; the others
+// hear when they look again.
 func (t *turns) note(deployments ...store.Deployment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -391,7 +382,7 @@ func (t *turns) note(deployments ...store.Deployment) {
 	}
 }
 
-// put takes one record into account. The caller holds mu.
+// put adds one record. The caller holds mu.
 func (t *turns) put(d *store.Deployment) {
 	id := strings.ToLower(d.ID)
 	if d.Place > 0 && waitsForTurn(d) {
@@ -401,7 +392,7 @@ func (t *turns) put(d *store.Deployment) {
 	delete(t.places, id)
 }
 
-// first is the deployment that waits for no other one. The caller holds mu.
+// first is the deployment that waits for no other. The caller holds mu.
 func (t *turns) first() string {
 	var first place
 	for _, p := range t.places {

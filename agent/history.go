@@ -16,7 +16,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// The kinds of entries of the journal.
+// Kinds of journal entries.
 const (
 	noteStarted          = "agent.started"
 	noteManifestAccepted = "manifest.accepted"
@@ -43,20 +43,20 @@ const (
 )
 
 const (
-	// lately is how many of the newest entries are looked at to tell nothing twice.
+	// lately is how many of the newest entries are searched to avoid repetition.
 	lately = 64
-	// refusalsADay is how many refusals of manifests are kept of a day: a WFM that
-	// serves this and now that must not drive everything else out. The log has all.
+	// refusalsADay bounds the manifest refusals kept of one day, so that a changing WFM does not
+	// drive out everything else. The log has all.
 	refusalsADay = 16
 )
 
-// note makes an entry of the journal, for the change of the store that it tells of.
+// note makes a journal entry for the change of the store that it belongs to.
 func (l *ledger) note(kind string, e store.Entry) store.Entry {
 	e.Kind, e.Time = kind, l.now()
 	return e.Tidy()
 }
 
-// record puts entries into the journal that come with no other change.
+// record writes entries that come with no other change.
 func (l *ledger) record(entries ...store.Entry) {
 	if err := l.store.Commit("journal", store.Change{Journal: entries}); err != nil {
 		l.logger.Warn("cannot write the journal", "error", err)
@@ -69,14 +69,13 @@ func (l *ledger) recent() []store.Entry {
 	return entries
 }
 
-// told says that an entry is in entries already, but for its time.
+// told says that entries has an entry like e, apart from its time.
 func told(entries []store.Entry, e store.Entry) bool {
 	return slices.ContainsFunc(entries, func(other store.Entry) bool { return other.Kind == e.Kind && other.Text == e.Text })
 }
 
-// tell reports an entry that was written to the journal. The log has each entry with its
-// chain, so that a copy of the log elsewhere proves what the journal said. Events tell what
-// was accepted and what people decided.
+// tell logs an entry that was written to the journal, with its chain, so that a copy of the log
+// elsewhere proves what the journal said. Acceptances and people's decisions are events, too.
 func (b *base) tell(e store.Entry) {
 	log := b.logger.Info
 	attrs := []any{"kind", e.Kind, "sequence", e.Sequence, "chain", e.Chain.String()}
@@ -109,8 +108,8 @@ func (b *base) tell(e store.Entry) {
 	b.hub.send(event)
 }
 
-// noteStart records that the agent starts, unless nothing happened since the start before,
-// and that the journal is not what it was.
+// noteStart records the start of the agent, unless nothing happened since the last one, and any
+// damage to the journal.
 func (a *Agent) noteStart() {
 	var entries []store.Entry
 	if _, err := a.o.Store.VerifyJournal(); err != nil {
@@ -129,8 +128,8 @@ func (a *Agent) noteStart() {
 	}
 }
 
-// noteAccepted tells that m is accepted, with so many changed deployments; not
-// where it was already, and nothing changes.
+// noteAccepted records that m is accepted, changing this many deployments; not if it was accepted
+// before and nothing changes.
 func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store.Entry {
 	held, known, _ := l.store.Manifest() // the copy that can be read
 	if known && changed == 0 && held.Version == m.Version && held.Digest == m.Digest && held.Epoch == by.epoch && held.Scope == by.scope {
@@ -149,8 +148,8 @@ func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store
 	return []store.Entry{l.note(noteManifestRollback, e)}
 }
 
-// noteRefused tells that a manifest is refused, once: also after a restart. of is
-// nil where it is not known which one.
+// noteRefused records the refusal of a manifest once, even across restarts. of is nil if the
+// manifest is unknown.
 func (l *ledger) noteRefused(problem string, of *control.RefusedManifest) {
 	e := store.Entry{Text: strings.TrimPrefix(problem, errRefused.Error()+": ")}
 	if of != nil {

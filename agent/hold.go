@@ -19,8 +19,8 @@ import (
 
 const locksSetting = "locks"
 
-// How many locks people hold at once. Users who hold some leave some to those who hold
-// none, and all without privileges leave some to root.
+// Bounds of the locks that people hold at once. Holders leave some to others, and unprivileged
+// users leave some to root.
 const (
 	maxHolds       = 64 // in all
 	maxOwnHolds    = 16 // of one user
@@ -31,15 +31,14 @@ const (
 // unreadable stands for the holder of locks whose record cannot be read.
 const unreadable = "unknown"
 
-// hold is an update lock that somebody took over the socket. Each process finds its end
-// again.
+// hold is an update lock taken over the socket. Each process computes its end again.
 type hold struct {
 	Holder     string    `json:"holder"`
 	Reason     string    `json:"reason,omitempty"`
 	Deployment string    `json:"deployment,omitempty"` // empty: it is about all
 	Since      time.Time `json:"since"`
 	For        int64     `json:"for,omitempty"` // seconds; 0: until it is released
-	// Unsure says that the clock was known to be wrong at Since.
+	// Unsure: the clock was known to be wrong at Since.
 	Unsure bool   `json:"unsure,omitempty"`
 	UID    uint32 `json:"uid"` // whose it is
 	By     string `json:"by"`  // the same for people
@@ -57,8 +56,8 @@ func (h *hold) same(other hold) bool {
 
 func (h *hold) length() time.Duration { return time.Duration(h.For) * time.Second }
 
-// resume finds the end of a lock that was taken before this process. Only the system's
-// clock tells what passed meanwhile; where it is or was wrong, all of the time counts again.
+// resume computes the end of a lock taken before this process. Only the system's clock tells what
+// passed meanwhile; if it is or was wrong, the whole time counts again.
 func (h *hold) resume(m pace.Moment, wrong bool) {
 	left := h.length()
 	if passed := m.Wall.Sub(h.Since); !wrong && !h.Unsure && passed > 0 {
@@ -75,7 +74,7 @@ func (h *hold) until(m pace.Moment) time.Time {
 		return time.Time{}
 	}
 	end := m.Wall.Add(h.end - m.Up).Round(0).UTC()
-	// The same from one question to the next, unless the clock was set.
+	// Return the same end each time unless the clock was set.
 	if meant := h.Since.Add(h.length()); end.Sub(meant).Abs() < time.Second {
 		return meant.UTC()
 	}
@@ -96,9 +95,9 @@ func (h *hold) lock(m pace.Moment) control.Lock {
 	}
 }
 
-// locks are the update locks of this device: those that people hold, which are in the
-// store, and the files that workloads hold. A lock with an end is timed by a clock that
-// cannot be set. A record that cannot be read counts as a lock of all deployments.
+// locks are the update locks of this device: those of people, in the store, and the lock files of
+// workloads. Ends are timed by a clock that cannot be set. An unreadable record counts as a lock
+// of all deployments.
 type locks struct {
 	*base
 	files *lockFiles
@@ -132,13 +131,13 @@ func newLocks(b *base, o Options, look func()) *locks {
 	return l
 }
 
-// prepare makes the directories of the lock files of what may be started.
+// prepare makes the lock file directories of deployments that may be started.
 func (l *locks) prepare() {
 	deployments, _ := l.store.Deployments() // what cannot be read is told by who works on it
 	l.files.prepare(idsOf(deployments))
 }
 
-// removeOrphans removes the lock directories of deployments that are known to be gone.
+// removeOrphans removes the lock directories of deployments known to be gone.
 func (l *locks) removeOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -158,7 +157,7 @@ func (l *locks) removeOrphans(ctx context.Context) {
 	}
 }
 
-// held are the locks that are held now and concern a deployment.
+// held are the locks that concern a deployment.
 func (l *locks) held(id string) []policy.Lock {
 	l.files.prepare([]string{id}) // before its containers are started for the first time
 	concerns := func(h *hold) bool { return h.Deployment == "" || margo.SameID(h.Deployment, id) }
@@ -169,12 +168,12 @@ func (l *locks) held(id string) []policy.Lock {
 	return held
 }
 
-// list is what status tells of the locks of all of these deployments.
+// list describes the locks of these deployments for status.
 func (l *locks) list(ids []string) []control.Lock {
 	return l.matching(func(*hold) bool { return true }, ids...)
 }
 
-// matching are the locks of people that fit, and the files that are held of these deployments.
+// matching are the locks of people that fit, and the held files of these deployments.
 func (l *locks) matching(fits func(*hold) bool, ids ...string) []control.Lock {
 	l.mu.Lock()
 	m := l.moment()
@@ -184,7 +183,7 @@ func (l *locks) matching(fits func(*hold) bool, ids ...string) []control.Lock {
 	return append(list, l.files.held(ids)...)
 }
 
-// describe tells of the locks that are held and fit. The caller holds mu.
+// describe lists the held locks that fit. The caller holds mu.
 func (l *locks) describe(m pace.Moment, fits func(*hold) bool) []control.Lock {
 	var list []control.Lock
 	if l.broken != nil {
@@ -198,7 +197,7 @@ func (l *locks) describe(m pace.Moment, fits func(*hold) bool) []control.Lock {
 	return list
 }
 
-// expire drops what is over. What cannot be written down is tried again, and comes with
+// expire drops locks that have ended. If that cannot be written, it is tried again and comes with
 // the next change. The caller holds mu.
 func (l *locks) expire(m pace.Moment) {
 	known := len(l.unsaid)
@@ -217,7 +216,7 @@ func (l *locks) expire(m pace.Moment) {
 	}
 }
 
-// commit makes these the locks that are held. The caller holds mu.
+// commit replaces the held locks. The caller holds mu.
 func (l *locks) commit(now []hold, journal []store.Entry) error {
 	var record []byte // nil: there is none
 	var err error
@@ -239,8 +238,8 @@ func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry
 	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}
 }
 
-// hold takes a lock, in place of one of the same holder about the same. Package control
-// has checked the request.
+// hold takes a lock, replacing the holder's lock of the same scope. Package control has checked
+// the request.
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	by := r.Caller
 	h := hold{
@@ -283,7 +282,7 @@ func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	return h.lock(m), nil
 }
 
-// roomFor says why a caller may take no other lock beside those that are held.
+// roomFor returns an error if the caller may hold no further lock.
 func roomFor(held []hold, by control.Caller) error {
 	own, others := 0, 0
 	for i := range held {
@@ -307,7 +306,7 @@ func roomFor(held []hold, by control.Caller) error {
 	return nil
 }
 
-// release gives back what the request names: all of it, or with an error none.
+// release gives back all that the request names or, with an error, nothing.
 func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
 	holder := holderOf(r.Holder, r.Caller)
 	fits := func(h *hold) bool { return r.All || h.Holder == holder }
@@ -345,7 +344,7 @@ func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
 	return released, nil
 }
 
-// yields says whether a caller may replace or release the lock.
+// yields says that a caller may replace or release the lock.
 func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || by.Privileged() }
 
 func foreign(h *hold) error {

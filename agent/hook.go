@@ -19,24 +19,20 @@ import (
 )
 
 const (
-	// hookAgain is when one is asked again that does not know yet.
+	// hookAgain is the delay before an undecided hook is asked again.
 	hookAgain = time.Minute
-	// hookDelay is how long output is waited for that a process keeps open which
-	// the hook has left behind.
+	// hookDelay is how long to wait for output held open by a process that the hook left behind.
 	hookDelay = time.Second
-	// exitLater is what a hook exits with that does not know yet (EX_TEMPFAIL of
-	// sysexits.h).
+	// exitLater is the exit status of an undecided hook (EX_TEMPFAIL of sysexits.h).
 	exitLater = 75
-	// maxSaid bounds, in bytes, what is kept of a hook's output: half of it of the
-	// beginning, half of the end.
+	// maxSaid bounds, in bytes, what is kept of a hook's output: its beginning and its end.
 	maxSaid = 2 << 10
 )
 
 const hookPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// consult asks the site's program about a change: nil where it agrees, *waiting where it
-// wants to be asked again or gave no answer, a *fault of codeVetoed where it says no. Any
-// other error is ctx's.
+// consult asks the site's program about a change: nil if it agrees, *waiting if it wants to be
+// asked again or gave no answer, a *fault of codeVetoed if it refuses. Any other error is ctx's.
 func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, id string, c proposal) error {
 	l := changing
 	if c.kind == policy.Remove {
@@ -78,8 +74,8 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, id s
 	}}
 }
 
-// runHook runs a program until it ends, its time is over, or ctx is done, and
-// returns what it printed. Nothing of its process group is left then.
+// runHook runs a program until it ends, times out, or ctx is done, and returns its output.
+// Nothing of its process group is left.
 func runHook(ctx context.Context, h policy.Hook, environment []string) (said string, err error) {
 	path := h.Command[0]
 	if err := trusted(path); err != nil {
@@ -108,7 +104,7 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	case <-ctx.Done():
 	}
 	cut := context.Cause(ctx)
-	// Its number is its own until Wait. All that it started goes with it.
+	// The PID is not reused before Wait. The whole process group is killed.
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	<-ended
 	err = cmd.Wait()
@@ -121,8 +117,8 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	return out.String(), err
 }
 
-// trusted says why a program is not run with the rights of the agent: somebody
-// else could have put it there.
+// trusted returns an error for a program that somebody else could have put there: hooks run with
+// the agent's rights.
 func trusted(path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -147,7 +143,7 @@ func trusted(path string) error {
 	return err
 }
 
-// ownOnly says why somebody beside root and the agent's user may change a file.
+// ownOnly returns an error if others than root and the agent's user may change a file.
 func ownOnly(path string, info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {

@@ -9,14 +9,13 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// gathered is how many bytes of documents are held in memory. Those of a small
-// change go into the transaction that accepts the manifest; of a large one most
-// are in the store before. Four times as much costs 4 MiB of memory at the peak
-// of a large bundle, and saves 3 % of what is written for it.
+// gathered bounds, in bytes, the documents held in memory for the transaction that accepts the
+// manifest; of a large change most are in the store before. Four times as much costs 4 MiB of
+// memory for a large bundle and saves 3 % of its writes.
 const gathered = 256 << 10
 
-// intake takes the documents of one manifest, until it is accepted. What it has
-// put into the store is kept from being pruned by the ledger, which begins it.
+// intake takes the documents of one manifest until it is accepted. The ledger, which begins it,
+// protects what it has stored from being pruned.
 type intake struct {
 	ledger    *ledger
 	documents map[digest.Digest][]byte // not in the store yet
@@ -51,7 +50,7 @@ func (in *intake) save() error {
 	return nil
 }
 
-// head is that of a document that came, or that the store has.
+// head is that of a document that came or is in the store.
 func (in *intake) head(d digest.Digest) (head, error) {
 	if came, ok := in.came[d]; ok {
 		return came, nil

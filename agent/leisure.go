@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// leisureFirst and leisureMost bound the time between two tries of an update
-	// whose fault may pass: what worked stops for each of them.
+	// Bounds of the time between tries of a failed update: what worked stops for each of them.
 	leisureFirst = 5 * time.Minute
 	leisureMost  = 24 * time.Hour
 )
 
-// tries is what a worker knows of its attempts at one revision beyond the record. It is
-// in memory only: waiting writes nothing.
+// tries is what a worker knows of its attempts at one revision beyond the record. It is in memory
+// only: waiting writes nothing.
 type tries struct {
 	revision  digest.Digest
 	counted   bool   // this process has counted that it was begun to be applied, and not the end
 	downloads bool   // it cannot be staged without downloading
 	slow      string // why the last attempt to stage it was slow; empty: it was not
 
-	// When an update is tried again that failed for what may pass, see Phase:
+	// When an update that failed temporarily is tried again, see Phase:
 	pause backoff   // until it is tried whatever there is to see
 	least backoff   // until it is tried on account of what there is to see
 	due   time.Time // by a clock that cannot be set, as soon; zero: to be said
@@ -44,14 +43,13 @@ func (r *resting) Error() string {
 	return fmt.Sprintf("it will be retried, since the failure may be temporary (%s)", r.code)
 }
 
-// triedAgain says that d is an update that failed and is tried again at leisure,
-// once what worked before runs.
+// triedAgain says that d is a failed update to be retried once what worked before runs.
 func (r *reconciler) triedAgain(d *store.Deployment) bool {
 	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(d)
 }
 
-// ripe returns nil when a failed update may be tried again: its time has come, there is
-// space, and everything that it needs is on the device. Else the error is *resting, or ctx's.
+// ripe returns nil when a failed update may be retried: it is due, there is space, and all it
+// needs is on the device. Else the error is *resting, or ctx's.
 func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) error {
 	l, now := &w.tries, time.Now()
 	rests := &resting{codeOf(d.Fault)}
@@ -76,8 +74,8 @@ func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) e
 	return nil
 }
 
-// stagedStill makes sure that everything of the desired revision is on the device,
-// and brings what was lost.
+// stagedStill makes sure that everything of the desired revision is on the device, and fetches
+// what was lost.
 func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deployment) error {
 	complete := true
 	err := r.eachStaged(ctx, d, func(c stagedComponent) error {
@@ -100,8 +98,7 @@ func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deploy
 	})
 }
 
-// eachStaged does something with each component of the desired revision as it was
-// staged, also with those after one of which that failed.
+// eachStaged calls do with each staged component of the desired revision, even after an error.
 func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do func(stagedComponent) error) error {
 	rev, err := r.loadRevision(ctx, d.ID, &d.Desired, true)
 	for _, c := range rev.components {
@@ -110,8 +107,8 @@ func (r *reconciler) eachStaged(ctx context.Context, d *store.Deployment, do fun
 	return err
 }
 
-// cured says that the device has recovered, so that a failed update is worth another try
-// before it is due. Looking costs neither a request nor a write.
+// cured says that the device has recovered, so that a failed update is worth a retry before it is
+// due. Looking costs neither a request nor a write.
 func (r *reconciler) cured(ctx context.Context, w *worker) bool {
 	l, now := &w.tries, time.Now()
 	if r.spare(ctx) != nil || r.store.Health().Err != nil {

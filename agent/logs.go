@@ -24,13 +24,12 @@ func (a *Agent) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) er
 	return a.logs(ctx, a.projectsOf, r.Deployment, r, w)
 }
 
-// Logs writes what the services of a project printed.
+// Logs writes the output of the services of a project.
 func (p *Projects) Logs(ctx context.Context, r control.LogsRequest, w io.Writer) error {
 	return p.logs(ctx, p.named, r.Project, r, w)
 }
 
-// logs writes the output of projects one after the other, or together when it
-// follows.
+// logs writes the output of projects one after the other, or mixed when following.
 func (p *Projects) logs(ctx context.Context, find finder, name string, r control.LogsRequest, w io.Writer) error {
 	projects, err := find(ctx, name)
 	if err != nil {
@@ -61,7 +60,7 @@ func (p *Projects) logs(ctx context.Context, find finder, name string, r control
 	return g.Wait()
 }
 
-// tailOf is a number of lines in the words of the runtime, where 0 is all.
+// tailOf is a number of lines as the runtime counts them, where 0 is all.
 func tailOf(lines *int) int {
 	switch {
 	case lines == nil:
@@ -78,8 +77,8 @@ func hasService(o runtime.ObservedProject, name string) bool {
 
 var colors = [...]string{"36", "33", "32", "35", "34", "96", "93", "92", "95", "94"}
 
-// logPrinter writes lines as people read them: the name of the container, the
-// time, the text. Lines of different containers never mix.
+// logPrinter writes lines for people: container, time, text. Lines of different containers never
+// mix.
 type logPrinter struct {
 	prefix, timestamps, color bool
 
@@ -114,7 +113,7 @@ func (p *logPrinter) name(project string, r runtime.Replica) string {
 	return r.String()
 }
 
-// number gives a source its number, and its name the room that it needs.
+// number returns the number of a source and widens the column for its name.
 func (p *logPrinter) number(name string) int {
 	n, known := p.prefixes[name]
 	if !known {

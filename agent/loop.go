@@ -7,9 +7,8 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// loop is a goroutine that works for as long as the agent does. It waits for
-// something to do, for however long, or it works: then it says now and again that
-// it gets on. One that has not said so for longer than most is stuck.
+// loop watches a goroutine of the agent. While it works it reports progress now and then; without
+// any for longer than most it is stuck. It may wait for work for however long.
 type loop struct {
 	name  string
 	most  time.Duration
@@ -17,12 +16,12 @@ type loop struct {
 	since atomic.Int64 // when it got on last, since begun; 0: it waits
 }
 
-// works says that the loop has something to do, or gets on with it.
+// works reports work or progress.
 func (l *loop) works() { l.since.Store(max(int64(time.Since(l.begun)), 1)) }
 
 func (l *loop) waits() { l.since.Store(0) }
 
-// busy is for how long it has not got on; 0 while it waits.
+// busy is the time since the last progress; 0 while it waits.
 func (l *loop) busy() time.Duration {
 	since := l.since.Load()
 	if since == 0 {
@@ -36,8 +35,8 @@ type loops struct {
 	runtime                               func() time.Duration // nil: not known
 }
 
-// newLoops bounds loops generously: they may sync to a medium that takes seconds, and
-// what a server makes them wait for has a limit of its own.
+// newLoops sets generous bounds: a sync to the medium may take seconds, and waits for servers
+// have limits of their own.
 func newLoops(runtime func() time.Duration) *loops {
 	begun := time.Now()
 	return &loops{

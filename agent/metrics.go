@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// metricsFresh is for how long metrics are good: who asks more often than that
-	// costs the device nothing.
+	// metricsFresh is how long metrics are reused: frequent scrapes cost the device nothing.
 	metricsFresh = time.Second
 	// metricsTimeout bounds a look at what runs.
 	metricsTimeout = 5 * time.Second
-	// maxLabel bounds the value of a label, in bytes: names come from documents.
+	// maxLabel bounds a label's value, in bytes: names come from documents.
 	maxLabel = 128
 )
 
@@ -45,9 +44,8 @@ func (a *Agent) Metrics(ctx context.Context) ([]byte, error) {
 	return s.text, nil
 }
 
-// Families are everything that can be counted, as it is now. What cannot be read
-// is missing. Labels hold names and ids and nothing that is secret; the WFM's
-// address is not among them.
+// Families are the agent's metrics as they are now, without what cannot be read. Labels hold
+// names and ids, nothing secret and not the WFM's address.
 func (a *Agent) Families(ctx context.Context) metrics.Families {
 	var f metrics.Families
 	p := a.o.Program
@@ -61,8 +59,7 @@ func (a *Agent) Families(ctx context.Context) metrics.Families {
 	return f
 }
 
-// ownMetrics are about the process and how it fares. Their names are those that
-// programs usually give them.
+// ownMetrics are about the process and its state, under their customary names.
 func (a *Agent) ownMetrics(f *metrics.Families) {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {
@@ -196,8 +193,8 @@ func truth(is bool) float64 {
 
 func label(name string) string { return shortened(name, maxLabel) }
 
-// waited is for how long something has been in the outbox, in which there are n
-// reports. What was there before the process started counts from then on.
+// waited is how long the outbox, which holds n reports, has not been empty. Reports from before
+// the process started count from its start.
 func (r *reporter) waited(n int) time.Duration {
 	since := r.since.Load()
 	if n == 0 || since == 0 {

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// maxMistakes bounds how many panics are known, so that none of them is logged
-	// with its stack more than once.
+	// maxMistakes bounds how many panics are remembered, so that the stack of each is logged
+	// once.
 	maxMistakes = 64
-	// maxMistake bounds the text of one, in bytes: it may quote what came from outside.
+	// maxMistake bounds the text of one, in bytes: it may quote outside input.
 	maxMistake = 512
 )
 
@@ -32,8 +32,8 @@ type mistakes struct {
 	last  *control.Mistake
 }
 
-// note counts and logs err if it is a panic, with its stack when it is the first
-// of its kind, and says whether it is one.
+// note counts and logs err if it is a panic, the first of its kind with the stack, and says
+// whether it is one.
 func (m *mistakes) note(what string, err error) bool {
 	var p *contain.Panic
 	if !errors.As(err, &p) {
@@ -58,16 +58,14 @@ func (m *mistakes) seen() (count int64, last *control.Mistake) {
 	return m.count, m.last
 }
 
-// Contained takes note of a panic that ended one piece of work of somebody else's,
-// as the runtime's. Any other error is none of it.
+// Contained notes err if it is a panic that ended work outside the agent, as in the runtime.
 func (a *Agent) Contained(what string, err error) { a.mistakes.note(what, err) }
 
 // Panicked implements control.Backend.
 func (a *Agent) Panicked(what string, value any) { a.mistakes.note(what, contain.Caught(value)) }
 
-// contained drives a deployment. Where that panics the deployment fails, as with
-// any other fault of this device, and nobody else notices: the turn that it had
-// goes to the next one.
+// contained drives a deployment. A panic fails the deployment like any other fault of this
+// device, and its turn goes to the next one.
 func (r *reconciler) contained(ctx context.Context, w *worker) error {
 	err := contain.Call(func() error { return r.drive(ctx, w) })
 	if !r.mistakes.note("deployment "+w.id, err) {
@@ -83,9 +81,8 @@ func (r *reconciler) contained(ctx context.Context, w *worker) error {
 	return failed
 }
 
-// stumbled records that work on a deployment has panicked. One that is installed
-// stays so: nothing says that it does not run. Neither does one that is done with
-// become one that is tried again.
+// stumbled records that work on a deployment has panicked. An installed one stays installed,
+// since nothing says that it does not run, and a finished one is not retried.
 func (r *reconciler) stumbled(ctx context.Context, w *worker, why error) error {
 	d, err := r.store.Deployment(w.id)
 	if err != nil {

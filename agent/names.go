@@ -9,10 +9,9 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// head is what is asked for again and again of a document, as far as it can be read: by
-// the status, and by each change that waits. To parse a thousand of them takes longer
-// than everything else that a status needs. Its name and components are in the record of
-// the deployment, too: reports need them even after the document is lost.
+// head caches what status and each waiting change need of a document, as far as it can be read:
+// parsing a thousand documents takes longer than the rest of a status. Name and components are in
+// the deployment's record, too: reports need them even after the document is lost.
 type head struct { // not to be changed
 	name       string
 	labels     map[string]string
@@ -44,8 +43,8 @@ func (b *base) headOf(document digest.Digest) head {
 	return h
 }
 
-// nameOf is what people and faults call a deployment: the name in its document, else
-// its id. Records of earlier versions of this program do not hold the name.
+// nameOf is the name in the deployment's document, else its id. Records of earlier versions of
+// this program have no name.
 func (b *base) nameOf(d *store.Deployment) string {
 	return cmp.Or(d.Name, b.headOf(d.Desired.Digest).name, d.ID)
 }

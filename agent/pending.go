@@ -19,7 +19,7 @@ func pends(d *store.Deployment) bool {
 	return false
 }
 
-// pendingOf is the change of d that waits, or was refused by the site; nil: there is none.
+// pendingOf describes the change for which pends is true; nil: there is none.
 func (r *reconciler) pendingOf(d *store.Deployment) *control.Pending {
 	if !pends(d) {
 		return nil
@@ -43,7 +43,7 @@ func (r *reconciler) pendingOf(d *store.Deployment) *control.Pending {
 	return p
 }
 
-// differenceOf is what the next change of d does to it, as far as that is staged.
+// differenceOf is the effect of the next change of d, as far as that is staged.
 func (r *reconciler) differenceOf(d *store.Deployment) (is differ) {
 	switch {
 	case leaves(d) && d.Active != nil:
@@ -60,12 +60,12 @@ func (r *reconciler) differenceOf(d *store.Deployment) (is differ) {
 	return is
 }
 
-// shortestSecret is how many bytes a secret has at least that is looked for in
-// other values: shorter ones turn up by chance.
+// shortestSecret is the least length, in bytes, of secrets that are searched for in other values:
+// shorter ones turn up by chance.
 const shortestSecret = 4
 
-// parametersOf are the values that a document sets, by name, and those of them
-// that are secrets by their names or by what they are for.
+// parametersOf are the values that a document sets, by name, and which of them are secrets by
+// name or use.
 func parametersOf(doc *margo.Deployment) (values map[string]string, secrets []string) {
 	values = make(map[string]string, len(doc.Parameters))
 	for _, p := range doc.Parameters {

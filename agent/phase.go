@@ -10,9 +10,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Phase is where a deployment stands between the document that the WFM
-// published and containers that run. It is persisted with each transition,
-// before anything is done on account of it.
+// Phase is where a deployment stands between the document that the WFM published and
+// containers that run. Each transition is persisted before it is acted upon.
 //
 //	           desired             staged            go              works
 //	(unknown) ────────► fetched ──────────► staged ───────► applying ──────► active
@@ -27,20 +26,18 @@ import (
 //	(any) ── absent ──► leaving ── go ──► removing ── gone ──► (forgotten)
 //	                       └── desired, and it runs ──► active
 //
-// (unknown) is absent, too, when containers of a deployment are found that no
-// record tells of: the store was lost. Where the WFM lists it, and what is found is
-// just what it lists, it goes from staged to active, and nobody is asked; else it
-// is an update.
+// (unknown) also stands for containers found without a record, when the store was lost.
+// If they are just what the WFM lists, the deployment goes from staged to active and nobody
+// is asked; else it is an update.
 //
 // # The gate
 //
-// The gate is asked twice before containers change: after staged and after leaving. It
-// is asked at the moment of acting, with what the site has said about exactly this
-// revision: first the rules, then the site's hook, then the rules again when the worker
-// has its turn. A change that has passed is finished, even after a restart or when the
-// window has closed. A removal that passes at once is removing with the manifest that is
-// accepted. Restoring what worked and keeping what runs never wait. Each retry of a failed
-// revision asks again.
+// The gate is asked before containers change, after staged and after leaving, at the moment of
+// acting and with the site's answer about exactly this revision: first the rules, then the
+// site's hook, then the rules again when the worker has its turn. A change that has passed is
+// finished, even after a restart or outside the window. A removal that passes at once enters
+// removing as the manifest is accepted. Restoring what worked and keeping what runs never wait.
+// Each retry of a failed revision asks again.
 //
 // # What runs
 //
@@ -59,21 +56,20 @@ import (
 //
 // # Retries
 //
-// The cause of a fault decides whether a revision that was begun and failed is tried
-// again. A first installation is, with growing delays, unless the fault is permanent;
-// between its tries nothing runs. An update is tried again only where its fault may pass
-// by itself, since what worked before has to stop for it: when the device has recovered,
-// or else after minutes, with delays that grow to a day, and only while what worked before
-// runs, everything that the update needs is on the device, and there is space. All of this
-// happens within failed; the WFM hears of another fault, or of installing and installed.
-// The delays begin again with each process.
+// The cause of a fault decides whether a revision that was begun and failed is retried, within
+// failed; the WFM is told of a different fault, or of installing and installed. A first
+// installation is retried with growing delays unless the fault is permanent; between tries
+// nothing runs. What worked before has to stop for an update, so that is retried only if its
+// fault may pass by itself: when the device has recovered, or after minutes, with delays that
+// grow to a day, and only while what worked before runs, everything needed is on the device,
+// and there is space. The delays begin again with each process.
 //
 // After a power cut, applying goes on with the desired revision, every other phase with
 // Active: in the end one of the two runs as a whole. Applying is counted before it begins;
-// a revision that the agent does not survive three times is given up (INTERRUPTED). A
-// revision that was given up, does not work, was rejected or was left by hand is not tried
-// again as an update until the WFM publishes another one; one that the rules of the device
-// refuse (NOT_ALLOWED) is when they change.
+// a revision that the agent does not survive three times is given up (INTERRUPTED). As an
+// update, a revision that was given up, does not work, was rejected or was left in place is
+// not retried until the WFM publishes another one; one that the device's rules refuse
+// (NOT_ALLOWED) is retried when they change.
 type Phase string
 
 const (

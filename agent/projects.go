@@ -14,20 +14,19 @@ import (
 	"github.com/margolite/margolite/runtime/limit"
 )
 
-// Projects runs Compose files without a WFM, beside the deployments and never
-// touching them.
+// Projects runs Compose files without a WFM. It never touches deployments.
 type Projects struct {
 	runtime Runtime
 	staging *limit.Limiter // for bringing images that nothing uses yet; shut to drop such
 
-	// Of an agent; else they do nothing:
+	// Used only within an agent:
 	tidied     func()                // called when somebody has brought images, or dropped some
 	later      func()                // drops images when others are done
 	remembered func() (needs, error) // what its records need
 }
 
-// brings keeps the images that come from now on, and the volumes of the project,
-// from being dropped until done is called.
+// brings keeps images that arrive from now on, and the project's volumes, from being dropped
+// until done is called.
 func (p *Projects) brings(ctx context.Context, project string) (done func(), err error) {
 	slot, err := p.staging.Acquire(ctx, limit.Key{Party: project, Kind: others}, nil, nil)
 	if err != nil {
@@ -39,10 +38,9 @@ func (p *Projects) brings(ctx context.Context, project string) (done func(), err
 	}, nil
 }
 
-// whileAlone calls do while nobody brings images or drops some; false: others were at
-// it for all of pruneWait. Deployments that wait for a slow registry are interrupted, and
-// go on afterwards. What somebody wanted dropped meanwhile, and found this one at it, is
-// dropped then, too.
+// whileAlone calls do while nobody else brings or drops images; false: others did for all of
+// pruneWait. Deployments waiting for a slow registry are interrupted and resume afterwards. A
+// prune that this one held off is made afterwards.
 func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error) {
 	ctx, stop := context.WithTimeout(ctx, pruneWait)
 	defer stop()
@@ -63,11 +61,10 @@ func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error
 	return true, err
 }
 
-// settle is for how long the services of a Compose file must run: enough for a command
-// that cannot run to show. Whoever types looks for the rest himself.
+// composeSettle is how long the services of a Compose file must run: enough for a command that
+// cannot start to fail. Users see later failures themselves.
 const composeSettle = 300 * time.Millisecond
 
-// NewProjects makes Projects of a runtime.
 func NewProjects(r Runtime) *Projects {
 	return &Projects{
 		runtime: r, staging: newStaging(),
@@ -75,8 +72,8 @@ func NewProjects(r Runtime) *Projects {
 	}
 }
 
-// ComposeUp makes Compose files run and returns once they do. Where services
-// are named, those that were there before stay as well.
+// ComposeUp makes Compose files run and returns once they do. If services are named, those that
+// exist already stay as well.
 func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
 	before, err := p.free(ctx, r.Project)
 	if err != nil {
@@ -112,7 +109,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 	}})
 }
 
-// ComposePull brings the images of Compose files up to date.
+// ComposePull updates the images of Compose files.
 func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
 	done, err := p.brings(ctx, r.Project)
 	if err != nil {
@@ -130,8 +127,7 @@ func (p *Projects) ComposePull(ctx context.Context, r control.ComposeRequest, no
 	return p.stage(ctx, project, send)
 }
 
-// load reads the project that is asked for. Of before, what is there now, no
-// service is dropped because others are named.
+// load reads the requested project. Naming services drops none of before, the existing ones.
 func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []runtime.ObservedContainer, send func(control.Event)) (*runtime.Project, error) {
 	files := r.AllFiles()
 	if len(files) == 0 {
@@ -185,7 +181,7 @@ func (p *Projects) stage(ctx context.Context, project *runtime.Project, send fun
 	return err
 }
 
-// sender tells of a project, one event at a time.
+// sender sends events of a project, one at a time.
 func sender(project string, notify func(control.Event)) func(control.Event) {
 	var mu sync.Mutex
 	return func(e control.Event) {
@@ -196,8 +192,7 @@ func sender(project string, notify func(control.Event)) func(control.Event) {
 	}
 }
 
-// ComposeDown removes a project; its named volumes stay unless they are asked
-// for, too.
+// ComposeDown removes a project, and its named volumes only if requested.
 func (p *Projects) ComposeDown(ctx context.Context, r control.DownRequest) error {
 	if _, err := p.free(ctx, r.Project); err != nil {
 		return err
@@ -205,7 +200,7 @@ func (p *Projects) ComposeDown(ctx context.Context, r control.DownRequest) error
 	return p.runtime.RemoveWith(ctx, r.Project, runtime.RemoveOptions{Volumes: r.Volumes, StopTimeout: control.Duration(r.Timeout)})
 }
 
-// ComposePs lists the services of a project, or of all when it is empty.
+// ComposePs lists the services of a project, or of all if it is empty.
 func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Service, error) {
 	if project != "" {
 		o, err := p.runtime.ObserveProject(ctx, project)
@@ -222,8 +217,8 @@ func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Ser
 	return all, nil
 }
 
-// free refuses a project that belongs to a deployment: only the WFM changes it.
-// It returns what is there of the project.
+// free refuses a project that belongs to a deployment: only the WFM changes it. It returns the
+// project's containers.
 func (p *Projects) free(ctx context.Context, project string) ([]runtime.ObservedContainer, error) {
 	observed, err := p.runtime.ObserveProject(ctx, project)
 	if err != nil {
@@ -235,10 +230,9 @@ func (p *Projects) free(ctx context.Context, project string) ([]runtime.Observed
 	return observed.Containers, nil
 }
 
-// finder finds what runs under a name; the error says what there is instead.
+// finder finds what runs under a name; the error lists the alternatives.
 type finder func(ctx context.Context, name string) ([]runtime.ObservedProject, error)
 
-// named finds the project of that name.
 func (p *Projects) named(ctx context.Context, project string) ([]runtime.ObservedProject, error) {
 	observed, err := p.runtime.Observe(ctx)
 	if err != nil {
@@ -257,7 +251,7 @@ func (p *Projects) named(ctx context.Context, project string) ([]runtime.Observe
 	return nil, fmt.Errorf("project %q: %w; known: %s", project, control.ErrNotFound, strings.Join(names, ", "))
 }
 
-// noService says that there is no such service in projects, and which there are.
+// noService says that projects have no such service, and which they have.
 func noService(service string, projects []runtime.ObservedProject) error {
 	var names []string
 	for _, o := range projects {

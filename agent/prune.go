@@ -18,7 +18,7 @@ const (
 	pruneLook = 50 * time.Millisecond
 )
 
-// needs is what records ask for beyond what the containers use.
+// needs is what records need beyond what containers use.
 type needs struct {
 	artifacts map[digest.Digest]bool
 	images    []map[string]digest.Digest
@@ -26,20 +26,19 @@ type needs struct {
 	fetching  []string // whose images are still to come
 }
 
-// keep is what they leave of the images. Nobody fetches any while we look.
+// keep selects the images to keep. Nobody fetches any meanwhile.
 func (n needs) keep() runtime.Keep { return runtime.Keep{Images: n.images, Fetching: n.projects} }
 
-// needs are those of the projects that are being brought onto the device, and of what
-// the agent remembers.
+// needs are those of projects being brought onto the device and of the agent's records.
 func (p *Projects) needs() (needs, error) {
 	n, err := p.remembered()
 	n.projects = append(n.projects, p.staging.Parties(others)...)
 	return n, err
 }
 
-// Unneeded lists what neither a container nor a revision of a deployment needs: images,
-// and volumes. What a deployment can be brought back to by hand is needed for that,
-// until another deployment needs the space (see makeRoom).
+// Unneeded lists images and volumes that neither a container nor a revision of a deployment
+// needs. A revision kept for a rollback by hand counts, until another deployment needs the space
+// (see makeRoom).
 func (p *Projects) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	n, err := p.needs()
 	if err != nil {
@@ -69,10 +68,10 @@ func (p *Projects) Unneeded(ctx context.Context) ([]control.Unneeded, error) {
 	return items, nil
 }
 
-// Prune removes what is unneeded, of the given things: volumes one by one, images all
-// or none. Volumes wait for nobody. Images wait a while for others that bring or drop
-// some: what is being brought is in no record yet. Where the others take longer, an
-// agent drops the images when those are done, and marks them with Later in the answer.
+// Prune removes the given items that are unneeded: volumes one by one, images all or none. Images
+// being brought are in no record yet, so pruning images waits a while for others that bring or
+// drop some. If that takes longer, an agent drops the images afterwards, and marks them with
+// Later in the answer.
 func (p *Projects) Prune(ctx context.Context, items []control.Unneeded) ([]control.Unneeded, error) {
 	known, err := p.Unneeded(ctx)
 	if err != nil {
@@ -127,8 +126,7 @@ func chosen(known, items []control.Unneeded) (volumes, images []control.Unneeded
 	return volumes, images
 }
 
-// pruneVolumes removes those volumes that were unneeded a moment ago and still are.
-// One that cannot be removed keeps no other.
+// pruneVolumes removes the given volumes that are still unneeded. A failure stops no other.
 func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded) (removed []control.Unneeded, err error) {
 	for _, item := range volumes {
 		n, failed := p.needs()

@@ -10,8 +10,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// A deployment that is pending is reported with a code of this form, which tells that
-// nothing is wrong: WAITS_FOR_APPROVAL, for one.
+// waitsFor begins the codes of pending deployments, which tell that nothing is wrong, such as
+// WAITS_FOR_APPROVAL.
 const waitsFor = "WAITS_FOR_"
 
 const (
@@ -21,8 +21,8 @@ const (
 
 func waitingCode(c policy.ReasonCode) string { return waitsFor + strings.ToUpper(string(c)) }
 
-// tellReason tells the WFM why a deployment is pending (ST-11), where the site wants
-// that, and nothing where it was told the same already.
+// tellReason reports to the WFM why a deployment is pending (ST-11), if the site wants that and
+// it was not told the same already.
 func (r *reconciler) tellReason(w *worker, code string, why error) {
 	if !r.settings.Load().Reports.Reasons {
 		return

@@ -20,21 +20,18 @@ import (
 )
 
 const (
-	// reportsAtOnce bounds how many reports are looked at, and how many are
-	// deleted, at a time. Their bodies are read one by one.
+	// reportsAtOnce bounds how many reports are looked at or deleted at a time. Bodies are read
+	// one by one.
 	reportsAtOnce = 256
-	// parkedMost bounds the time between two attempts with what the WFM may take
-	// when something has changed: at the WFM, which would not tell. The outbox is
-	// looked at as often, whether or not anybody says that there is something.
+	// parkedMost bounds the time between attempts with reports that only a change at the WFM,
+	// which it would not announce, can help. The outbox is also looked at this often.
 	parkedMost = 6 * time.Hour
 )
 
-// reporter delivers the outbox to the WFM: at least once, in order for each
-// deployment, for as long as it takes.
-//
-// While the WFM hears it, every report goes out (ST-01, ST-02). While it does not, the
-// store keeps the newest of each deployment, and what nothing newer tells: that it was
-// gone meanwhile, and its last failures.
+// reporter delivers the outbox to the WFM: at least once, in order for each deployment, for as
+// long as it takes. While reports get through, every one is sent (ST-01, ST-02). Otherwise the
+// store keeps the newest of each deployment and what that does not tell: that it was gone
+// meanwhile, and its last failures.
 type reporter struct {
 	*base
 	silence  *pace.Silence
@@ -133,9 +130,9 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 	return pace.Sleep(ctx, next.Sub(r.now()), r.pending) == nil
 }
 
-// round posts everything that can be posted now, and deletes what is done with
-// in as few transactions as there are times of reading. It returns taken, also
-// where some deployments' reports are held, or why nobody's get through.
+// round posts what can be posted now, and deletes finished reports in one transaction for each
+// batch read. It returns taken, even if some deployments' reports are held, or why none got
+// through.
 func (r *reporter) round(ctx context.Context) (fate, error) {
 	waits := map[string]bool{} // deployments of which reports are held; true: the rest has to wait for the next round, too
 	var problem, refusal error
@@ -192,9 +189,9 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 	return f, errors.Join(problem, refusal, err)
 }
 
-// repeat posts the current state of the deployments that are to be reported again,
-// straight from their records: it writes nothing, and a restart forgets the rest.
-// Of a deployment whose reports wait the newest of these says the same.
+// repeat posts the current state of deployments that are to be reported again, straight from
+// their records: nothing is written, and a restart forgets the rest. A deployment with waiting
+// reports needs none: the newest says the same.
 func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
 	if r.again.Swap(false) {
 		deployments, _ := r.store.Deployments() // what cannot be read is told by its worker
@@ -252,8 +249,8 @@ func (r *reporter) hold(report store.Report, f fate) {
 	h.until, h.newest = r.now().Add(h.after(f)), max(h.newest, report.Sequence)
 }
 
-// acknowledge deletes what is done with. It is kept in mind until that works,
-// so that nothing is sent again because of a disk that is full.
+// acknowledge deletes finished reports. They are remembered until that works, so that a full disk
+// does not make the agent send them again.
 func (r *reporter) acknowledge() error {
 	if len(r.finished) == 0 {
 		return nil
@@ -316,13 +313,13 @@ const (
 	retired              // the same, and the WFM ended the relationship
 )
 
-// retry is how long attempts that end in the same fate, one after another, are apart.
+// retry spaces consecutive attempts that end in the same fate.
 type retry struct {
 	fate fate
 	backoff
 }
 
-// after counts an attempt and returns how long to wait for the next one.
+// after counts an attempt and returns how long to wait for the next.
 func (r *retry) after(f fate) time.Duration {
 	if r.fate != f {
 		*r = retry{f, backoff{first: time.Second, most: 5 * time.Minute}}
@@ -338,8 +335,8 @@ func (r *retry) after(f fate) time.Duration {
 	return r.fail()
 }
 
-// fateOf decides by the type of the problem, and where that says nothing by the
-// status (ERR-01, ERR-02, ERR-05). gone: there is no such deployment here.
+// fateOf decides by the problem's type, else by the status (ERR-01, ERR-02, ERR-05). gone: the
+// device no longer has the deployment.
 func fateOf(err error, gone bool) fate {
 	var answered *wfm.Error
 	if !errors.As(err, &answered) {
@@ -385,7 +382,7 @@ func fateOf(err error, gone bool) fate {
 	return unknown
 }
 
-// delivered notes what the WFM took. Of a deployment that is gone nothing is told any more.
+// delivered notes what the WFM took, unless the deployment is gone.
 func (r *reporter) delivered(deployment string, body []byte) {
 	e := control.Event{Kind: control.ReportDelivered, Deployment: deployment}
 	if s, err := margo.ParseStatus(body); err == nil {
@@ -401,7 +398,6 @@ func (r *reporter) delivered(deployment string, body []byte) {
 	r.hub.send(e)
 }
 
-// reported is what the WFM was told of a deployment, of which some reports wait.
 func (r *reporter) reported(deployment string, waiting int) *control.Reported {
 	r.mu.Lock()
 	defer r.mu.Unlock()

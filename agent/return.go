@@ -13,7 +13,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// What store.Deployment.Return says, see Phase.
+// Values of store.Deployment.Return, see Phase.
 const (
 	returnDue     = "due"
 	returnFailing = "failing"
@@ -21,16 +21,15 @@ const (
 	returnNothing = "nothing"
 )
 
-// maxAttempts is how often a revision is begun to be applied that the agent does
-// not survive.
+// maxAttempts is how often a revision that the agent does not survive is begun.
 const maxAttempts = 3
 
-// Rollback brings a deployment back to the revision before, until the WFM publishes
-// another one. No rule delays it: the plant may stand still.
+// Rollback brings a deployment back to the revision before, until the WFM publishes another one.
+// No rule delays it: the plant may stand still.
 //
 //   - A revision that runs, or is being applied, gives way to the one before.
-//   - An update that failed and was left as it is (policy.rollback) gives way to what
-//     worked last, also when the next update waits already, which goes on waiting.
+//   - An update that failed and was left in place (policy.rollback) gives way to what worked
+//     last. If the next update is already waiting, it keeps waiting.
 //   - An update that failed and was undone needs no rollback; to go back further, the
 //     revision has to be named.
 //   - An update that has not begun is a matter of Reject.
@@ -47,8 +46,7 @@ func (a *Agent) Rollback(ctx context.Context, r control.ReturnRequest) error {
 	return a.ledger.goBack(id, digest.Digest(r.Revision), margo.Shown(r.Caller.String(), control.MaxReason), margo.Shown(r.Reason, control.MaxReason))
 }
 
-// goBack records that somebody wants the revision before back; wanted, if not
-// empty, is which.
+// goBack records a request for the revision before; wanted, if not empty, names it.
 func (l *ledger) goBack(id string, wanted digest.Digest, by, reason string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +118,7 @@ func wayBack(d *store.Deployment, wanted digest.Digest) (*store.Revision, error)
 	return target, nil
 }
 
-// kept says whether everything of a revision that this store holds is there.
+// kept returns an error if the store lacks anything of a revision.
 func (l *ledger) kept(rev *store.Revision) error {
 	whole := l.store.HasArtifact(rev.Digest)
 	for _, s := range rev.Staged {
@@ -132,9 +130,8 @@ func (l *ledger) kept(rev *store.Revision) error {
 	return nil
 }
 
-// attempt counts, before anything is done, that the desired revision is about to be
-// applied. One that the agent did not survive maxAttempts times is given up, unless it
-// has worked before.
+// attempt counts an attempt to apply the desired revision before anything is done. One that the
+// agent did not survive maxAttempts times is given up unless it has worked before.
 func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	if w.tries.counted || d.Active != nil && d.Active.Digest == d.Desired.Digest {
 		return nil
@@ -160,8 +157,8 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	return nil
 }
 
-// wayBackOf is what Return says of a deployment whose desired revision is begun
-// and does not work yet, or never will.
+// wayBackOf is the value of Return for a deployment whose desired revision was begun and does not
+// work (yet).
 func wayBackOf(d *store.Deployment) string {
 	switch {
 	case hasFormer(d) && d.Return != returnFailing:
@@ -172,9 +169,8 @@ func wayBackOf(d *store.Deployment) string {
 	return d.Return
 }
 
-// Fragile are the projects that only the reconciler may start: those of revisions that
-// this device may not have survived, whose attempts have to be counted first, and those
-// that are to be removed.
+// Fragile are the projects that only the reconciler may start: those to be removed, and those of
+// revisions that this device may not have survived, whose attempts are counted first.
 func (a *Agent) Fragile() []string {
 	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
 	var names []string
@@ -210,7 +206,7 @@ func (r *reconciler) aftermath(d *store.Deployment) {
 	d.Fault.Message = shortened(text+": "+d.Fault.Message, maxFaultText)
 }
 
-// leftToPeople says that an update which fails is not undone by itself.
+// leftToPeople says that a failed update is not undone by itself.
 func (r *reconciler) leftToPeople(d *store.Deployment) bool {
 	rule := r.rules(d).Rollback
 	return rule == policy.RollbackManual || rule == policy.RollbackOff
@@ -225,8 +221,8 @@ func (r *reconciler) undone(d *store.Deployment) error {
 	}))
 }
 
-// notUndone records, once, that the revision which worked last cannot be restored, and
-// tells the WFM, which may be the only one to help.
+// notUndone records once that the revision which worked last cannot be restored, and reports it
+// to the WFM, which may be the only one able to help.
 func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	if d.Return != returnDue {
 		return nil
@@ -244,7 +240,7 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	}, note)
 }
 
-// unkeep drops the way back where the rules want none.
+// unkeep drops the way back if the rules want none.
 func (r *reconciler) unkeep(d *store.Deployment) error {
 	if d.Former == nil || r.rules(d).Rollback != policy.RollbackOff {
 		return nil

@@ -12,8 +12,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// versionRefusal is a manifest that is refused for its version alone (DS-06,
-// an operator may have it accepted nevertheless.
+// versionRefusal is a manifest that is refused for its version alone (DS-06, A-03); an operator
+// may accept it nevertheless.
 type versionRefusal struct {
 	text     string
 	manifest *control.RefusedManifest
@@ -23,15 +23,15 @@ func (r *versionRefusal) Error() string { return errRefused.Error() + ": " + r.t
 
 func (r *versionRefusal) Unwrap() error { return errRefused }
 
-// permission is an operator's wish to accept exactly one manifest although its
-// version is not greater than the accepted one.
+// permission is an operator's permission to accept exactly one manifest although its version is
+// not greater than the accepted one.
 type permission struct {
 	control.RollbackRequest
 	used atomic.Bool
 }
 
-// AcceptRollback polls now, and accepts the manifest that the request names if
-// the WFM still serves it.
+// AcceptRollback polls now, and accepts the manifest that the request names if the WFM still
+// serves it.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
 	permit := &permission{RollbackRequest: r}
 	err := a.poller.sync(ctx, permit)

@@ -14,7 +14,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Codes of what is wrong with a service of a component that was installed.
+// Codes of what is wrong with a service of an installed component.
 const (
 	codeServiceExited        = "SERVICE_EXITED"         // it ended, and its restart policy leaves it so
 	codeServiceRestarting    = "SERVICE_RESTARTING"     // it ends again and again
@@ -23,7 +23,7 @@ const (
 	codeServiceNotResponding = "SERVICE_NOT_RESPONDING" // its shim does not answer
 )
 
-// What is told of a deployment that runs is bounded, however often it changes.
+// Bounds of what is reported of a running deployment, however often it changes.
 const (
 	tellAtOnce = 3                // changes that are told as they come ...
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
@@ -32,8 +32,8 @@ const (
 // silentFor is the time between two looks at a shim that does not respond.
 const silentFor = 10 * time.Second
 
-// A component falls ill again and again when it does so for the third time with no
-// more than ten grace times in between.
+// A component fails repeatedly if it does so for the third time with no more than ten grace times
+// in between.
 const (
 	relapses = 3
 	relapse  = 10
@@ -45,9 +45,9 @@ type trouble struct {
 	detail  string
 }
 
-// troubleOf is what is wrong with a container at now, if anything is. again is after how long
-// that may change without any news; 0: never: a shim that responds again says nothing of it, and a
-// service that was restarted is not well before it has run for settle.
+// troubleOf is what is wrong with a container at now, or nil. again is after how long to look
+// again, since the answer may change without an event (a shim does not report that it responds
+// again; a restarted service is well only after settle); 0: never.
 func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration) (t *trouble, again time.Duration) {
 	service := c.Replica().String()
 	switch c.State {
@@ -79,15 +79,15 @@ func troubleOf(c *runtime.ObservedContainer, now time.Time, settle time.Duration
 	return nil, 0
 }
 
-// rank orders troubles: the first says most about what is wrong.
+// rank orders troubles; the first says most about what is wrong.
 func (t *trouble) rank() int {
 	return slices.Index([]string{
 		codeServiceNotResponding, codeServiceExited, codeServiceRestarting, codeServiceUnhealthy, codeServiceNotStarted,
 	}, t.code)
 }
 
-// watched is how a component that was installed has been doing. It is the worker's
-// alone, and begins anew with each process: the record has what was told.
+// watched is how an installed component has been doing. It belongs to the worker and starts empty
+// in each process: the record has what was reported.
 type watched struct {
 	verdict *trouble  // to be told; nil: that it is installed
 	ill     time.Time // since when it has not been well; zero: it is well
@@ -98,8 +98,8 @@ type watched struct {
 	told    *trouble  // the WFM; nil: that it is installed
 }
 
-// look notes what is wrong at now, and judges. It returns when the verdict is due that
-// can only change with time; zero: at no time.
+// look notes what is wrong at now, and judges. due is when time alone may change the verdict;
+// zero: never.
 func (w *watched) look(now time.Time, t *trouble, set *Settings) (due time.Time) {
 	w.verdict = w.told // as long as it has been neither ill nor well for long enough
 	switch {
@@ -130,8 +130,8 @@ func (w *watched) look(now time.Time, t *trouble, set *Settings) (due time.Time)
 	return time.Time{}
 }
 
-// recovery is for how long it has to be well: longer where it falls ill again and
-// again, so that a service which ends every half minute is not well in between.
+// recovery is how long a component has to be well: longer if it fails repeatedly, so that a
+// service which ends every half minute is not well in between.
 func (w *watched) recovery(set *Settings) time.Duration {
 	if w.falls >= relapses {
 		return max(set.Settle, set.Reports.Grace)
@@ -147,8 +147,8 @@ func (w *watched) text(t *trouble, since time.Time) string {
 	return text
 }
 
-// tellsAsMuchAs says whether the WFM, which was told of told, hears nothing new with t.
-// Which service a former process told of is not known.
+// tellsAsMuchAs says that t is no news to a WFM that was told of told. Which service a former
+// process reported is not known.
 func (t *trouble) tellsAsMuchAs(told *trouble) bool {
 	if t == nil || told == nil {
 		return t == told
@@ -156,12 +156,10 @@ func (t *trouble) tellsAsMuchAs(told *trouble) bool {
 	return t.code == told.code && (told.service == "" || t.service == told.service)
 }
 
-// newAllowance bounds how often something is told.
 func newAllowance() *rate.Limiter { return rate.NewLimiter(rate.Every(tellEvery), tellAtOnce) }
 
-// tellRunning tells the WFM where what runs of a deployment has been doing otherwise than
-// it was told, and changes nothing else. Afterwards w.judgement says when to look
-// again.
+// tellRunning reports to the WFM where a running deployment is doing otherwise than reported, and
+// changes nothing else. Afterwards w.judgement says when to look again.
 func (r *reconciler) tellRunning(ctx context.Context, w *worker, d *store.Deployment) error {
 	set, now := r.settings.Load(), time.Now()
 	w.judgement = time.Time{}

@@ -9,12 +9,11 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// manyStarts are how many starts in a day are too many: something ends the agent.
+// manyStarts is how many starts in a day are too many: something ends the agent.
 const manyStarts = 5
 
-// Alive fails when a loop of the agent is stuck. It takes each lock of the agent
-// for a moment, and reads the store: when it does not return, somebody holds one
-// for good. It writes nothing, and is cheap.
+// Alive fails when a loop of the agent is stuck. It takes each of the agent's locks for a moment
+// and reads the store, so it hangs when one is never released. It is cheap and writes nothing.
 func (a *Agent) Alive() error {
 	a.reconciler.worker("")
 	a.poller.status()
@@ -34,8 +33,8 @@ func (a *Agent) Alive() error {
 	return nil
 }
 
-// selfCheck is what the agent knows of its own state. runtimeError says why the
-// runtime cannot be asked; empty: it can.
+// selfCheck describes the agent's own state. runtimeError says why the runtime cannot be asked;
+// empty: it can.
 func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	h := a.o.Store.Health()
 	c := &control.SelfCheck{

@@ -13,8 +13,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Settings are what may change while an Agent runs. All are required but the
-// URL, the windows, MaxTimeout, ImageKeys and Packages.
+// Settings are what may change while an Agent runs. All are required but URL, the windows,
+// MaxTimeout, ImageKeys and Packages.
 type Settings struct {
 	Device  Device
 	URL     string        // of the WFM: for people, and to tell one WFM from another
@@ -22,39 +22,37 @@ type Settings struct {
 	Settle  time.Duration // for how long a service must run to count as installed
 	Gate    Gate
 	Reports Reports // what the WFM is told besides what becomes of a change
-	// MaxTimeout is the longest that the installation of a component may take,
-	// whatever its document says (AD-08); 0: 2 hours.
+	// MaxTimeout bounds the installation of a component, whatever its document says (AD-08); 0: 2
+	// hours.
 	MaxTimeout time.Duration
-	// Basis names the configuration and the keys that deployments are judged by:
-	// another one lets those be judged again that were refused for good.
+	// Basis identifies the configuration and keys that deployments are judged by: when it
+	// changes, those refused for good are judged again.
 	Basis string
-	// ImageKeys are by which keys images have to be signed; nil: nobody asks.
+	// ImageKeys are the keys that images have to be signed by; nil: they need not be signed.
 	ImageKeys image.Keyring
-	// Packages is by whom packages from registries have to be signed, by the agent's
-	// clock; nil: nobody asks.
+	// Packages is the trust in signatures of registry packages, by the agent's clock; nil: they
+	// need not be signed.
 	Packages *image.Trust
 }
 
-// Reports says what the WFM is told besides what becomes of a change.
+// Reports says what the WFM is told besides the outcome of changes.
 type Reports struct {
 	Running bool          `yaml:"running"`                     // that a service which was installed is in trouble, and that it is well again
 	Grace   time.Duration `yaml:"grace" least:"1s" most:"24h"` // for how long it has to be in trouble
-	// Interval is how often the state of every deployment is told again although
-	// nothing has changed, with a poll (ST-10); 0: never.
+	// Interval is how often every deployment's state is reported again, with a poll, although
+	// nothing has changed (ST-10); 0: never.
 	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"`
-	// Reasons says why a deployment is pending (ST-11) as an error, whose code tells
-	// that it is none.
+	// Reasons: report why a deployment is pending (ST-11) as an error whose code marks it as
+	// none.
 	Reasons bool `yaml:"reasons"`
 }
 
-// settings are the present Settings. They are replaced as a whole: who reads
-// them once has one version of them.
+// settings are replaced as a whole, so that one Load gives one consistent version.
 type settings struct{ atomic.Pointer[Settings] }
 
-// Configure replaces the settings. What runs is not touched and no work is cut
-// off: it goes on with the settings that it read. The WFM is asked soon, what
-// waits for the gate asks it again, and what failed is tried again. What the WFM
-// asked for holds on, unless it is another WFM now.
+// Configure replaces the settings without touching what runs or interrupting work. The WFM is
+// polled soon, the gate is asked again, and failures are retried. What the WFM asked for remains
+// in force unless it is another WFM now.
 func (a *Agent) Configure(s Settings) {
 	a.settings.Store(&s)
 	a.silence.Configure(s.URL, s.Poll.Downtime)
@@ -62,28 +60,26 @@ func (a *Agent) Configure(s Settings) {
 	a.reconciler.again()
 }
 
-// Wake says that something which may have kept the WFM out of reach has changed,
-// as the network or a certificate: it is asked soon. What the WFM asked for holds
-// on.
+// Wake says that something that may have kept the WFM out of reach has changed, such as the
+// network or a certificate: it is polled soon. What the WFM asked for remains in force.
 func (a *Agent) Wake() { poke(a.poller.woken) }
 
-// Silence is what holds back every request to the WFM, for others who call it.
+// Silence holds back every request to the WFM; it is shared with other callers.
 func (a *Agent) Silence() *pace.Silence { return a.silence }
 
-// PassingSettings are the names of the agent's records that change by themselves
-// and are found out again, see [store.Options].
+// PassingSettings are the names of the agent's records that change by themselves and can be found
+// out again, see [store.Options].
 func PassingSettings() []string { return []string{capabilitiesSetting, silenceSetting} }
 
 // silenceSetting names the record of how long the WFM is not to be called.
 const silenceSetting = "silence"
 
-// briefSilence is the longest silence that only the machine's memory keeps. A WFM that
-// cannot answer for weeks asks for silence with each answer, which must not wear out the
-// flash; and whoever boots does not ask at once anyway.
+// briefSilence is the longest silence kept only in the machine's memory. A WFM that cannot answer
+// for weeks asks for silence with each answer, which must not wear out the flash; after a boot
+// the device does not poll at once anyway.
 const briefSilence = 10 * time.Minute
 
-// silenceRecord keeps a pace.Silence over a restart of the agent, and a long one over a
-// reboot.
+// silenceRecord keeps a pace.Silence over a restart of the agent, and a long one over a reboot.
 type silenceRecord struct {
 	store *store.Store
 	file  string // in memory, of a brief silence

@@ -11,9 +11,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// judge is admit, and refuses images that are not signed by a key of this device
-// if they have to be, but for those that were judged before. Signatures are looked up
-// last, and not for what the rules refuse anyway.
+// judge is admit, and also refuses images without a required signature, except those judged
+// before. Signatures are checked last, and not for what the rules refuse anyway.
 func (r *reconciler) judge(
 	ctx context.Context, id string, doc *margo.Deployment, asks []policy.ServiceAsk, components []stagedComponent, judged map[string]digest.Digest,
 ) error {
@@ -57,8 +56,7 @@ func hasOnly(p *runtime.Project, images map[string]digest.Digest) bool {
 	return true
 }
 
-// isSigned says whether the package of a component had to be signed before it was
-// taken in.
+// isSigned says that the package of a component had to be signed to be accepted.
 func isSigned(c margo.Component, s *store.Staged) bool {
 	return s.Signed || c.Repository == "" && c.KeyLocation != ""
 }

@@ -13,11 +13,10 @@ import (
 )
 
 const (
-	// fullLook is how often it is looked whether there is space for what did not
-	// fit. That costs a look at the file system, and neither a request nor a write.
+	// fullLook is how often free space is checked for what did not fit: one look at the file
+	// system, no request and no write.
 	fullLook = 10 * time.Second
-	// fullMost bounds the time between two attempts at what failed for want of
-	// space, where nothing tells how much it needs.
+	// fullMost bounds the time between attempts for want of space when the need is unknown.
 	fullMost = 30 * time.Second
 )
 
@@ -26,9 +25,8 @@ func isFull(err error) bool {
 	return errors.As(err, &f) && f.code == codeStorageFull || errors.Is(err, store.ErrFull)
 }
 
-// idle waits for d, for something else to be desired, for runs, or until ready, if not
-// nil, says that there is no reason to wait longer. It returns which of the channels
-// ended it.
+// idle waits for d, for another desired state, for runs, or until ready, if not nil, returns
+// true. It returns which of the channels ended it.
 func (w *worker) idle(ctx context.Context, d time.Duration, runs <-chan struct{}, ready func() bool) (desired, ran bool) {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -56,8 +54,8 @@ func (w *worker) idle(ctx context.Context, d time.Duration, runs <-chan struct{}
 	}
 }
 
-// spare refuses to begin a change on a device that is full: containers could
-// neither be made nor brought back. It stays pending then, and nothing is touched.
+// spare refuses to begin a change on a full device, where containers could neither be made nor
+// restored. The change stays pending.
 func (r *reconciler) spare(ctx context.Context) error {
 	if err := r.runtime.Spare(ctx); err != nil {
 		return runtimeFault("", err)
@@ -65,10 +63,10 @@ func (r *reconciler) spare(ctx context.Context) error {
 	return nil
 }
 
-// makeRoom drops what nothing that runs needs, until what did not fit for the reason err
-// may fit: first what nothing needs at all, then the revision that d could be rolled back
-// to by hand, then those of others, the oldest first. What worked last is never dropped.
-// It returns whether anything was; no deployment may be staging meanwhile, nor the caller.
+// makeRoom drops what nothing that runs needs until what failed with err may fit: first what
+// nothing needs at all, then the revision that d could be rolled back to by hand, then those of
+// others, the oldest first. What worked last is never dropped. some: something was dropped. No
+// deployment, the caller's included, may be staging meanwhile.
 func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (some bool, failed error) {
 	// enough drops what nothing needs, and says whether that may have made room.
 	enough := func() (bool, error) {
@@ -76,7 +74,7 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 		some = some || dropped > 0
 		return some && !runtime.Persists(err), failed
 	}
-	// While other deployments are staged this is tried again later: the space may be theirs.
+	// Retry later while other deployments are staged: the space may be theirs.
 	_, failed = r.projects.whileAlone(ctx, func() error {
 		if done, failed := enough(); done || failed != nil {
 			return failed
@@ -104,8 +102,8 @@ func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err erro
 	return some, failed
 }
 
-// formers are the deployments that have a revision before the one
-// that worked last: first's own, then the others, that with the oldest first.
+// formers are deployments that have a revision before the one that worked last: first's own, then
+// the others by age, the oldest first.
 func (r *reconciler) formers(first string) ([]store.Deployment, error) {
 	all, err := r.store.Deployments()
 	if err != nil {
@@ -121,8 +119,8 @@ func (r *reconciler) formers(first string) ([]store.Deployment, error) {
 	return all, nil
 }
 
-// dropUnneeded drops images and artifacts that no revision needs, and returns
-// how many images. The caller is alone.
+// dropUnneeded drops images and artifacts that no revision needs, and returns the number of
+// images. Nobody may bring or drop images meanwhile.
 func (r *reconciler) dropUnneeded(ctx context.Context) (int, error) {
 	n, err := r.ledger.needs()
 	if err != nil {

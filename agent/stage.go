@@ -22,31 +22,28 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Labels on the containers of deployments. Projects without them are not ours
-// to change.
+// Labels on the containers of deployments. Projects without them are not ours to change.
 const (
 	labelDeployment = "io.margo.deployment"
 	labelComponent  = "io.margo.component"
 )
 
 const (
-	// defaultTimeout bounds the installation of a component that gives no timeout
-	// of its own (AD-08).
+	// defaultTimeout bounds the installation of a component without a timeout (AD-08).
 	defaultTimeout = 10 * time.Minute
 	// longestTimeout is the upper limit where Settings.MaxTimeout is 0.
 	longestTimeout = 2 * time.Hour
 )
 
-// maxProjectName bounds the names of projects, which become parts of paths and
-// of container names.
+// maxProjectName bounds project names, which become parts of paths and container names.
 const maxProjectName = 100
 
-// keptName is how much is kept of a name that is longer.
+// keptName is how much is kept of a longer name.
 const keptName = maxProjectName - 1 - 16
 
-// stage brings every byte that the desired revision needs onto the device
-// before anything that runs is touched, and pins it. nil: the record moved on.
-// Where it does not fit, what is kept for a way back by hand makes room for it.
+// stage brings all that the desired revision needs onto the device, and pins it, before anything
+// that runs is touched. nil: the record moved on. If there is no space, what is kept for a
+// rollback by hand makes room.
 func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.bring(ctx, w, d)
 	if isFull(err) && ctx.Err() == nil {
@@ -68,8 +65,8 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	return r.fail(ctx, w, d, f)
 }
 
-// stageComponents brings the components of the desired revision onto the device. It
-// returns what the record is to say of them, and the artifacts to keep with it.
+// stageComponents brings the components of the desired revision onto the device. It returns them
+// for the record, with the artifacts to keep.
 func (r *reconciler) stageComponents(ctx context.Context, d *store.Deployment, t *round) (*store.Revision, map[digest.Digest][]byte, error) {
 	doc, err := r.document(d.Desired.Digest)
 	if err != nil {
@@ -170,8 +167,8 @@ func (r *reconciler) eligible(id string, doc *margo.Deployment) error {
 	return r.constrained(doc)
 }
 
-// constrained refuses what asks for more than this device offers now, as it
-// reports itself (AD-11, AD-12, AD-15). That may change: it is tried again.
+// constrained refuses what needs more than this device reports to offer (AD-11, AD-12, AD-15).
+// That may change, so it is retried.
 func (r *reconciler) constrained(doc *margo.Deployment) error {
 	if doc.Constraints == nil {
 		return nil
@@ -233,9 +230,9 @@ func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment,
 	return stagedComponent{name: c.Name, signed: isSigned(c, s), project: project, images: s.Images}, nil
 }
 
-// applyComponent makes one staged component run within its time (AD-08). Where
-// it is supervised already, what has its containers is left to the runtime, which
-// starts what stopped by its restart policy. The error is a *fault, or ctx's.
+// applyComponent makes one staged component run within its time (AD-08). If it is supervised
+// already, its existing containers are left to the runtime's restart policy. The error is a
+// *fault, or ctx's.
 func (r *reconciler) applyComponent(
 	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, rev *store.Revision, supervised bool,
 ) (*runtime.Project, error) {
@@ -254,8 +251,8 @@ func (r *reconciler) applyComponent(
 	return nil, runtimeFault(c.Name, err)
 }
 
-// timeout is how long the installation of a component may take; shortened: its
-// document says longer.
+// timeout is how long the installation of a component may take; shortened: less than its document
+// asks for.
 func (r *reconciler) timeout(c margo.Component) (timeout time.Duration, shortened bool) {
 	most := cmp.Or(r.settings.Load().MaxTimeout, longestTimeout)
 	return min(cmp.Or(c.Timeout, defaultTimeout), most), c.Timeout > most
@@ -275,7 +272,7 @@ func (r *reconciler) runComponent(
 		return project, err
 	}
 	if len(project.Compose.Outside) > 0 {
-		// Who may write there has made of the project what nobody has judged yet.
+		// Its files outside the package may have changed since it was judged.
 		if err := r.judge(ctx, id, doc, asksOf(one), []stagedComponent{one}, one.images); err != nil {
 			return nil, err
 		}
@@ -285,15 +282,15 @@ func (r *reconciler) runComponent(
 	if runtime.CodeOf(err) != runtime.NotFound {
 		return project, err
 	}
-	// An image that was staged is gone, by somebody's hand or with a part of the medium; it may still be had.
+	// A staged image was removed or lost; it may still be available.
 	if _, err := r.runtime.Stage(ctx, project, one.images, nil); err != nil {
 		return nil, err
 	}
 	return project, r.runtime.Apply(ctx, project, options)
 }
 
-// formerPackage is what the revision that worked last pinned for a component of the
-// same coordinates; nil: nothing.
+// formerPackage is what the revision that worked last pinned for the same coordinates; nil:
+// nothing.
 func (r *reconciler) formerPackage(d *store.Deployment, c margo.Component) *store.Staged {
 	if d.Active == nil {
 		return nil
@@ -314,9 +311,9 @@ func stagedOf(staged []store.Staged, component string) *store.Staged {
 	return &staged[i]
 }
 
-// pinsOf gives the images to stay with: those that staging this very revision
-// pinned before, else those of the revision that worked last if it ran the same
-// package, so that a tag that moved meanwhile does not recreate what did not change.
+// pinsOf gives the images to keep: those pinned when this revision was staged before, else those
+// of the revision that worked last if it ran the same package, so that a moved tag does not
+// recreate what did not change.
 func pinsOf(d *store.Deployment, s *store.Staged) map[string]digest.Digest {
 	held := d.Desired.Staged
 	if d.Active != nil {
@@ -330,11 +327,10 @@ func pinsOf(d *store.Deployment, s *store.Staged) map[string]digest.Digest {
 	return nil
 }
 
-// fetchPackage gets the package of a component, and says whether it came signed:
-// what this revision pinned already, else from its origin; when that is out of
-// reach, what the former revision pinned for the same coordinates, which are
-// immutable by convention. What came before packages had to be signed does not stand
-// in for what has to be.
+// fetchPackage gets the package of a component and whether it came signed: what this revision
+// pinned already, else from its origin, and if that is out of reach what the former revision
+// pinned for the same coordinates, which are immutable by convention. A package accepted unsigned
+// does not stand in for one that has to be signed.
 func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c margo.Component, progress func(runtime.Progress)) (data []byte, signed bool, err error) {
 	origin := originOf(c)
 	if trust := r.settings.Load().Packages; trust != nil && c.Repository != "" {
@@ -358,8 +354,8 @@ func (r *reconciler) fetchPackage(ctx context.Context, d *store.Deployment, c ma
 	return nil, false, err
 }
 
-// stagedPackage reads the package that a revision pinned. One that is missing from the
-// store, or damaged, is downloaded again and must have the same digest.
+// stagedPackage reads the pinned package of a revision. If it is missing or damaged, it is
+// downloaded again and must have the same digest.
 func (r *reconciler) stagedPackage(ctx context.Context, c margo.Component, s *store.Staged, progress func(runtime.Progress)) ([]byte, error) {
 	data, err := r.store.Artifact(s.Package)
 	if !errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrCorrupt) {
@@ -386,7 +382,6 @@ func originOf(c margo.Component) runtime.PackageRef {
 	}
 }
 
-// progressOf takes note of how far a round has got with a component.
 func (r *reconciler) progressOf(d *store.Deployment, component string, t *round) func(runtime.Progress) {
 	return func(p runtime.Progress) {
 		if p.Unpacks > 0 {
@@ -401,16 +396,15 @@ func (r *reconciler) progressOf(d *store.Deployment, component string, t *round)
 	}
 }
 
-// mayBeOf tells whether a project may be one of a deployment, by its name alone: it
-// is true for all that are.
+// mayBeOf tells by the name alone whether a project may belong to a deployment: true for all that
+// do.
 func mayBeOf(project, deployment string) bool {
 	prefix := projectPrefix(deployment)
 	return strings.HasPrefix(project, prefix[:min(len(prefix), keptName)])
 }
 
-// projectPrefix is what the names of a deployment's projects begin with: its id. An
-// id that is not a UUID has no fixed form, and may have characters that the name of a
-// project must not have: a digest of it keeps the names of two deployments apart.
+// projectPrefix begins the names of a deployment's projects: its id. An id that is no UUID may
+// have characters that project names must not have; a digest of it keeps deployments apart.
 func projectPrefix(deployment string) string {
 	id := strings.ToLower(deployment)
 	if margo.IsUUID(id) {
@@ -426,8 +420,7 @@ func projectPrefix(deployment string) string {
 	return hex.EncodeToString(sum[:8]) + "-" + readable + "-"
 }
 
-// projectName is the name under which a component runs: different for every
-// component of every deployment, and always the same for one.
+// projectName is the project of a component: unique and stable.
 func projectName(deployment, component string) string {
 	name := projectPrefix(deployment) + component
 	if len(name) <= maxProjectName {

@@ -10,11 +10,11 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// observeTimeout bounds a look at what runs that somebody waits for.
+// observeTimeout bounds a look at what runs for a waiting caller.
 const observeTimeout = 10 * time.Second
 
-// Status describes the device as it is now: what was accepted, from the store;
-// what runs, from the runtime; how the last poll went, from memory.
+// Status describes the device now: what was accepted from the store, what runs from the runtime,
+// the last poll from memory.
 func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	set := a.settings.Load()
 	s := &control.Status{Device: set.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}

@@ -15,8 +15,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// What is asked about a revision time and again is found out when it is staged, while
-// its packages are loaded anyway, and kept with its record as store.Summary.
+// What is asked about a revision again and again is determined when it is staged, with its
+// packages loaded, and kept in its record as store.Summary.
 
 // effects is what a revision does to its deployment, as the store keeps it.
 type effects struct {
@@ -24,7 +24,6 @@ type effects struct {
 	Removal differ `json:"removal"` // when it goes
 }
 
-// revisionOf is a revision of these components.
 func revisionOf(doc *margo.Deployment, components []stagedComponent) stagedRevision {
 	unused := map[string]map[string]bool{}
 	for _, c := range components {
@@ -35,8 +34,8 @@ func revisionOf(doc *margo.Deployment, components []stagedComponent) stagedRevis
 	return r
 }
 
-// loadRevision loads a staged revision from its packages in the store. With fetch, a
-// package that is missing there is downloaded.
+// loadRevision loads a staged revision from its packages in the store, and with fetch downloads
+// those that are missing.
 func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Revision, fetch bool) (stagedRevision, error) {
 	doc, err := r.document(rev.Digest)
 	if err != nil {
@@ -74,8 +73,8 @@ func (r *reconciler) loadStaged(
 	return r.load(ctx, id, doc, c, s, data)
 }
 
-// asks is what a revision asks of the device: where its packages come from, and what
-// their services want.
+// asks is what a revision asks of the device: the origins of its packages and the asks of its
+// services.
 func (r stagedRevision) asks() (all []policy.ServiceAsk) {
 	for i, c := range r.components {
 		all = append(append(all, packageAsk(r.doc.Components[i])), asksOf(c)...)
@@ -83,8 +82,8 @@ func (r stagedRevision) asks() (all []policy.ServiceAsk) {
 	return all
 }
 
-// summarize gives the summary of a revision and its effects, for the store. former is
-// what it is to take the place of; nil: nothing.
+// summarize gives the summary of a revision and its effects, for the store. former is what it
+// replaces; nil: nothing.
 func (r *reconciler) summarize(ctx context.Context, id string, former *store.Revision, rev stagedRevision) (s *store.Summary, artifact []byte) {
 	s = &store.Summary{Reserved: store.Resources(policy.Reserved(rev.asks())), Unread: rev.unread}
 	size := func(ref string, image digest.Digest) int64 {
@@ -107,7 +106,6 @@ func (r *reconciler) summarize(ctx context.Context, id string, former *store.Rev
 	return s, artifact
 }
 
-// digestOf is the digest of the document of a revision; empty: there is none.
 func digestOf(rev *store.Revision) digest.Digest {
 	if rev == nil {
 		return ""
@@ -115,9 +113,9 @@ func digestOf(rev *store.Revision) digest.Digest {
 	return rev.Digest
 }
 
-// resummarize gives the staged revisions of d the summaries that they lack, from the
-// packages on the device or, with fetch, their origins: an earlier version of this program
-// staged them, or another change waits now.
+// resummarize adds the summaries that staged revisions of d lack, because an earlier version of
+// this program staged them or another change waits now. They come from the packages on the device
+// or, with fetch, their origins.
 func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch bool) error {
 	pending := pends(d)
 	removed := pending && leaves(d)
@@ -163,14 +161,13 @@ func (r *reconciler) summarizeStaged(ctx context.Context, id string, former, rev
 	return s, r.ledger.restore(artifact) // a prune may drop it before the record names it: then it is made again
 }
 
-// tellsChange says that the summary of the desired revision tells what becomes of what
-// worked last.
+// tellsChange says that the desired revision's summary was made against what worked last.
 func (r *reconciler) tellsChange(d *store.Deployment) bool {
 	s := d.Desired.Summary
 	return s != nil && s.Before == digestOf(d.Active) && r.store.HasArtifact(s.Effects)
 }
 
-// effectsOf reads what a revision does to its deployment; false: that is not known.
+// effectsOf reads what a revision does to its deployment; false: not known.
 func (r *reconciler) effectsOf(rev *store.Revision) (e effects, known bool) {
 	if rev.Summary == nil {
 		return e, false
@@ -182,8 +179,8 @@ func (r *reconciler) effectsOf(rev *store.Revision) (e effects, known bool) {
 	return e, err == nil
 }
 
-// heldBeside is what the other deployments reserve: what runs of them, or is
-// about to. Where that is not known for one of them, nobody may count on the rest.
+// heldBeside is what the other deployments reserve, running or about to. If that is unknown for
+// one of them, it fails: nobody may count on the rest.
 func (r *reconciler) heldBeside(ctx context.Context, id string) (policy.Resources, error) {
 	deployments, err := r.store.Deployments()
 	if err != nil && len(deployments) == 0 {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// plugged is how long after an event the machine is looked at: a device that is
-	// plugged in appears in parts, and its driver comes later.
+	// plugged is the delay between an event and a look at the machine: a device appears in parts,
+	// and its driver later.
 	plugged = 5 * time.Second
-	// pluggedAgain is how long a change is left alone that comes after another, so
-	// that a loose contact does not keep the device and the WFM busy.
+	// pluggedAgain is the least time between changes, so that a loose contact does not keep the
+	// device and the WFM busy.
 	pluggedAgain = time.Minute
 )
 
-// watcher looks at the machine when something of it came or went, and tells if
-// the document about it is another one then (CAP-03). It writes nothing.
+// watcher looks at the machine on events, and tells if its document has changed (CAP-03). It
+// writes nothing.
 type watcher struct {
 	*base
 	watch   func(ctx context.Context, changed func()) error
@@ -36,8 +36,8 @@ func newWatcher(b *base, watch func(ctx context.Context, changed func()) error, 
 	return &watcher{base: b, watch: watch, differs: differs, loop: l, poked: make(chan struct{}, 1)}
 }
 
-// run watches until ctx is done. Where nothing tells of changes it waits for
-// that: the machine is looked at with each poll.
+// run watches until ctx is done. Without a source of events it only waits: each poll looks at the
+// machine.
 func (w *watcher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
