@@ -65,6 +65,7 @@ func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error
 // cannot start to fail. Users see later failures themselves.
 const composeSettle = 300 * time.Millisecond
 
+// NewProjects makes Projects of a runtime.
 func NewProjects(r Runtime) *Projects {
 	return &Projects{
 		runtime: r, staging: newStaging(),

@@ -18,7 +18,7 @@ type Capabilities struct {
 	Extensions map[string]json.RawMessage // x-<name>-extensions with a JSON object each (EXT-02)
 }
 
-// Properties are the device's own. All four strings are required (CAP-02).
+// Properties describe the device. All four strings are required (CAP-02).
 type Properties struct {
 	ID           string `json:"id"` // with hierarchy for a child device (CAP-07)
 	Vendor       string `json:"vendor"`
@@ -57,9 +57,8 @@ type Interface struct {
 	Type string `json:"type"` // ethernet, wifi, cellular, bluetooth, usb, canbus, rs232
 }
 
-// Architecture gives the wire's name of a processor architecture that goes by
-// its Go or its kernel name, and "" for one that the wire has no name for: such
-// a CPU is reported without architecture (A-28).
+// Architecture gives the wire's name of an architecture from its Go or kernel name, or "" if it
+// has none: such a CPU is reported without architecture (A-28).
 func Architecture(name string) string {
 	switch name {
 	case "amd64", "x86_64":
@@ -76,19 +75,16 @@ func hostingMembers() []string {
 	return []string{"cpus", "memory", "storage", "peripherals", "interfaces", "otelCollector", "supportedRuntimes", "supportedDeploymentTypes"}
 }
 
-// Marshal validates the capabilities and writes their rc.3 body: what a strict
-// WFM would refuse is an error here already. The same capabilities give the
-// same bytes, so that a digest tells whether they have to be reported again
-// (CAP-03).
+// Marshal validates the capabilities as strictly as a WFM may and writes their rc.3 body. The
+// same capabilities give the same bytes, so that a digest tells whether they have to be reported
+// again (CAP-03).
 func (c Capabilities) Marshal() ([]byte, error) { return c.MarshalFor(RC3) }
 
-// MarshalFor is Marshal for any revision. Before rc.3 the body says what it is
-// (CAP-13), and has no labels and nothing custom; rc.1 has another form for
-// what a device offers (CAP-15). Of rc.2 three forms are in use, told apart by
-// nothing: that of rc.1, one with "cpu" in place of "cpus", and that of rc.3. Its
-// body has all of them, and a WFM reads its own. What an older form has no place
-// for is left out; a device that then offers nothing to run on cannot be reported
-// in it.
+// MarshalFor is Marshal for any revision. Bodies before rc.3 name their kind (CAP-13) and have no
+// labels and nothing custom; rc.1 has another form of what a device offers (CAP-15). Three
+// indistinguishable forms of rc.2 are in use: that of rc.1, one with "cpu" in place of "cpus",
+// and that of rc.3. Its body has all of them, and a WFM reads its own. What an older form has no
+// place for is left out; a device that then offers nothing to run on is an error.
 func (c Capabilities) MarshalFor(revision Revision) ([]byte, error) {
 	data, err := c.marshal()
 	if err == nil && revision != RC3 {
@@ -119,8 +115,7 @@ func (c Capabilities) marshal() ([]byte, error) {
 	return data, err
 }
 
-// body is a copy with all lists in place: a device that hosts workloads omits
-// nothing (CAP-04).
+// body is a copy with all lists present: a device that hosts workloads omits nothing (CAP-04).
 func (p Properties) body() Properties {
 	if p.Hosting != nil {
 		h := *p.Hosting
@@ -172,8 +167,8 @@ func (c Capabilities) marshalOlder(revision Revision) ([]byte, error) {
 	return marshalJSON(root)
 }
 
-// older is the form of rc.1. It has room for one set of cores, which is the
-// largest, since a workload has to fit into one (CAP-12), and for whole cores.
+// older is the form of rc.1. It has room for whole cores and one set of them: the largest, since
+// a workload has to fit into one (CAP-12).
 func (p Properties) older() olderProperties {
 	older := olderProperties{Properties: p, Roles: []string{"Gateway"}}
 	if h := p.Hosting; h != nil {
@@ -191,14 +186,14 @@ func (p Properties) older() olderProperties {
 	return older
 }
 
-// spaced writes a quantity as all published documents of rc.1 have it (A-27).
+// spaced writes a quantity as in all published documents of rc.1 (A-27).
 func spaced(quantity string) string {
 	unit := len(quantity) - len("Gi")
 	return quantity[:unit] + " " + quantity[unit:]
 }
 
-// ParseCapabilities reads a capabilities document strictly, as a WFM has to:
-// only quantities may be written in more than one way (A-27).
+// ParseCapabilities reads a capabilities document as strictly as a WFM has to: only quantities
+// may be written in more than one way (A-27).
 func ParseCapabilities(body []byte) (*Capabilities, error) {
 	return accept("device capabilities", parseJSON, body, limits{bytes: MaxCapabilitiesBytes, depth: 32, nodes: 16 << 10}, (*reader).capabilities)
 }
@@ -237,7 +232,6 @@ func (r *reader) capabilities(n node) *Capabilities {
 	return c
 }
 
-// properties checks the members one by one, and leaves it to the types to take them up.
 func (r *reader) properties(n node) (p Properties) {
 	r.deviceID("CAP-07", n.member("id"))
 	for _, name := range []string{"vendor", "modelNumber", "serialNumber"} {
@@ -307,8 +301,8 @@ func (r *reader) cpu(n node) {
 	}
 }
 
-// label reads the value of a label: a string, a number, a boolean, or an array of
-// strings or of numbers (CAP-09).
+// label reads a label's value: a string, number, boolean, or array of strings or of numbers
+// (CAP-09).
 func (r *reader) label(n node) json.RawMessage {
 	switch n.kind {
 	case text, number, boolean:

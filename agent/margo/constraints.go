@@ -1,7 +1,6 @@
 package margo
 
-// DeviceConstraints say what a device must offer to host a deployment; Check
-// evaluates them (AD-11, AD-12).
+// DeviceConstraints say what a device must offer to host a deployment (AD-11, AD-12).
 type DeviceConstraints struct {
 	CPU     *CPURequirement
 	Memory  Quantity          // 0: no requirement
@@ -9,13 +8,13 @@ type DeviceConstraints struct {
 	Rules   []EligibilityRule // alternatives; none: no requirement
 }
 
-// CPURequirement is to be met by a single entry of the device's CPUs (CAP-12).
+// CPURequirement has to be met by a single entry of the device's CPUs (CAP-12).
 type CPURequirement struct {
 	Cores         float64
 	Architectures []string // alternatives; empty: any
 }
 
-// EligibilityRule is met when each selector it has is met.
+// EligibilityRule is met when all its selectors are.
 type EligibilityRule struct {
 	Property Selector // over Capabilities.Properties, keys are JSON Pointers
 	Label    Selector // over Capabilities.Labels, keys are label names
@@ -32,9 +31,8 @@ type MatchExpression struct {
 	Items    Selector // for ContainsAll, ContainsAny; keys are relative to the element
 }
 
-// constraints reads the constraints. What could be misread as less than the
-// WFM asked for refuses the document; what makes an expression unfulfillable
-// does not.
+// constraints reads the constraints. What could be misread as less than the WFM asked for refuses
+// the document; an expression that cannot be met does not.
 func (r *reader) constraints(n node) *DeviceConstraints {
 	if !r.isOptional(object, "AD-11", n) {
 		return nil

@@ -18,16 +18,15 @@ const (
 // DeploymentType says how the components of a deployment are packaged.
 type DeploymentType string
 
-// The types of the specification (A-31 for custom). Others pass the parser,
-// so that a device can say which one it does not know.
+// The types of the specification (A-31 for custom). The parser lets others pass, so that a device
+// can name the unknown type.
 const (
 	Compose DeploymentType = "compose"
 	Helm    DeploymentType = "helm"
 	Custom  DeploymentType = "custom"
 )
 
-// Deployment is an ApplicationDeployment: what one application shall look like
-// on one device.
+// Deployment is an ApplicationDeployment: one application as it shall be on one device.
 type Deployment struct {
 	ID            string // UUID as the document spells it; compare with SameID
 	Name          string // metadata.name, the source of deployment-level errors (ST-08)
@@ -38,15 +37,14 @@ type Deployment struct {
 	Components    []Component // in the order in which they are to be processed (AD-13)
 	Parameters    []Parameter // in the order of the document
 	Constraints   *DeviceConstraints
-	// Sandbox says that the document is of the kind that the WFM of the Margo sandbox
-	// serves, which knows the states of rc.1 by capitalised names.
+	// Sandbox: the document is of the kind served by the Margo sandbox's WFM, which knows the
+	// states of rc.1 by capitalised names.
 	Sandbox bool
 
-	// Ignored are the members that nobody knows (EXT-01).
+	// Ignored are unknown members without effect (EXT-01).
 	Ignored Errors
-	// Foreign are those that change what the deployment means in a way that is not
-	// known here: a device must not run it. The parser lets them pass, so that what has
-	// run since before they were known to matter goes on.
+	// Foreign are unknown members that change what the deployment means: a device must not run
+	// it. The parser lets them pass, so that what already runs goes on.
 	Foreign Errors
 }
 
@@ -55,18 +53,16 @@ type Component struct {
 	Name string
 	// Repository ("oci://...") and Revision are the coordinates since late rc.2.
 	Repository, Revision string
-	// PackageLocation and KeyLocation are the coordinates before that; a
-	// component has one pair or the other, or both.
+	// PackageLocation and KeyLocation are the coordinates before that; a component has one pair
+	// or both.
 	PackageLocation, KeyLocation string
 	Wait                         bool          // finish this component before the next one starts (AD-06); default true
 	Timeout                      time.Duration // of the installation (AD-08); 0: none given
 }
 
-// ParseDeployment reads an ApplicationDeployment of any published revision.
-//
-// When the document is refused, what could be read of it is returned beside
-// the error (nil where that is nothing), since even the report of the refusal
-// has to name the deployment and its components (ST-05, ST-08).
+// ParseDeployment reads an ApplicationDeployment of any published revision. If the document is
+// refused, what could be read of it is returned beside the error (or nil), since the report of
+// the refusal has to name the deployment and its components (ST-05, ST-08).
 func ParseDeployment(body []byte) (d *Deployment, err error) {
 	_, err = accept("application deployment", parseYAML, body, deploymentLimits(), func(r *reader, n node) *Deployment {
 		if d = r.deployment(n); d != nil {
@@ -134,15 +130,13 @@ func (r *reader) deployment(n node) *Deployment {
 	return d
 }
 
-// The kinds of an ApplicationDeployment: that of the standard before rc.3, and that of
-// the WFM of the Margo sandbox.
+// The kinds of an ApplicationDeployment: that of the standard before rc.3, and the sandbox's.
 const (
 	deploymentKind = "ApplicationDeployment"
 	sandboxKind    = "ApplicationDeploymentManifest"
 )
 
-// documentID reads the id of a deployment out of its document, where it has been in
-// several places.
+// documentID reads the deployment's id, which has been in several places.
 func (r *reader) documentID(n node) string {
 	metadata := n.member("metadata")
 	place := r.moved("AD-02", n.member("id"), metadata.member("annotations").member("id"), metadata.member("id"))
@@ -153,9 +147,8 @@ func (r *reader) documentID(n node) string {
 	return id
 }
 
-// moved gives the member at its present place, else at a place it has in other
-// revisions. Places that contradict each other refuse the document: neither
-// is known to be meant.
+// moved gives the member at its present place, else where other revisions have it. Places
+// that contradict each other refuse the document: neither is known to be meant.
 func (r *reader) moved(requirement string, present node, others ...node) node {
 	found := present
 	for _, place := range others {
@@ -170,13 +163,12 @@ func (r *reader) moved(requirement string, present node, others ...node) node {
 	return found
 }
 
-// closed notes the members of an object that are not known there. They are ignored:
-// neither an unknown extension nor an unknown member may fail the import (EXT-01). But
-// for those of drafts that are known to change what the deployment means.
+// closed notes an object's unknown members. They are ignored, since they must not fail the import
+// (EXT-01), except those of drafts that are known to change what the deployment means.
 func (r *reader) closed(n node, known ...string) { r.members(n, known, false) }
 
-// exact is closed where each member says what a device must be, or what a workload
-// gets: whatever is not known there changes that.
+// exact is closed for objects in which every unknown member changes what a device must be or a
+// workload gets.
 func (r *reader) exact(n node, known ...string) { r.members(n, known, true) }
 
 func (r *reader) members(n node, known []string, exact bool) {
@@ -193,7 +185,7 @@ func (r *reader) members(n node, known []string, exact bool) {
 
 func (r *reader) objectName(n node) string {
 	name := r.word("ST-08", n)
-	// Only a label in errors: a WFM that is not strict about it does no harm.
+	// It only labels errors: an invalid one does no harm.
 	if len(name) > maxName || !isPrintable(name) {
 		r.refuse("ST-08", n, "must be the name of a Kubernetes object")
 		name = Shown(name, maxName)
@@ -201,9 +193,8 @@ func (r *reader) objectName(n node) string {
 	return name
 }
 
-// target reads the device that the deployment is for. Before rc.2 there was
-// none (the client's own device is meant), and a later revision may call it
-// targetName.
+// target reads the device that the deployment is for. Before rc.2 there was none (the client's
+// own device is meant), and a later revision may call it targetName.
 func (r *reader) target(metadata node) string {
 	n := r.moved("AD-14", metadata.member("deviceId"), metadata.member("targetName"))
 	if !n.given() {
@@ -216,7 +207,7 @@ func (r *reader) target(metadata node) string {
 	return id
 }
 
-// labels reads labels; the value of one may have lost its quotes.
+// labels reads labels; a value may have lost its quotes.
 func (r *reader) labels(n node) map[string]string {
 	if !r.isOptional(object, "A-60", n) {
 		return nil
@@ -233,7 +224,7 @@ func (r *reader) labels(n node) map[string]string {
 	return labels
 }
 
-// deploymentType reads the type, whose names were others before rc.3.
+// deploymentType reads the type, which had other names before rc.3.
 func (r *reader) deploymentType(n node) DeploymentType {
 	switch name := r.word("AD-03", n); name {
 	case "docker-compose":
@@ -291,8 +282,8 @@ func (r *reader) component(n node) Component {
 	return c
 }
 
-// coordinates reads where the package of a component is: an OCI repository and
-// a tag (AD-04), or in documents before late rc.2 a URL (PKG-15).
+// coordinates reads where a component's package is: an OCI repository and tag (AD-04), or a URL
+// in documents before late rc.2 (PKG-15).
 func (r *reader) coordinates(c *Component, n node) {
 	if location := n.member("packageLocation"); location.given() {
 		if location.kind == text && strings.HasPrefix(location.literal, "oci://") {
@@ -318,8 +309,8 @@ func (r *reader) coordinates(c *Component, n node) {
 	}
 }
 
-// reference reads the OCI reference that some WFMs in the field put into the place of a
-// URL: a repository with its tag, or the tag beside it.
+// reference reads the OCI reference that some WFMs write in place of a URL: a repository with its
+// tag, or with the tag beside it.
 func (r *reader) reference(c *Component, n, revision node) {
 	c.Repository = n.literal
 	if i := strings.LastIndexByte(n.literal, ':'); i > strings.LastIndexByte(n.literal, '/') {
@@ -342,8 +333,8 @@ func (r *reader) location(n node) string {
 	return s
 }
 
-// wait reads whether the next component waits for this one (AD-06). Older
-// documents have it as a string.
+// wait reads whether the next component waits for this one (AD-06), in older documents a string
+//
 func (r *reader) wait(n node) bool {
 	if !n.given() {
 		return true
@@ -354,8 +345,8 @@ func (r *reader) wait(n node) bool {
 	return r.is(boolean, "AD-06", n) && n.literal == "true"
 }
 
-// timeout reads how long the installation may take (AD-08). Any other positive
-// duration than minutes and seconds is tolerated.
+// timeout reads how long the installation may take (AD-08). Positive durations in units other
+// than minutes and seconds are tolerated.
 func (r *reader) timeout(n node) time.Duration {
 	if !n.given() {
 		return 0

@@ -10,15 +10,13 @@ import (
 // MaxDiscoveryBytes bounds a discovery document.
 const MaxDiscoveryBytes = 64 << 10
 
-// DiscoveryDocument points a client to the trust bundle of one trust domain
-// (ID-18).
+// DiscoveryDocument points a client to the trust bundle of one trust domain (ID-18).
 type DiscoveryDocument struct {
 	TrustDomain    string `json:"trustDomain"`
 	TrustBundleURI string `json:"trustBundleUri"` // absolute, https
 }
 
-// ParseDiscoveryDocument reads a discovery document. Members that nobody knows
-// are ignored (ERR-07).
+// ParseDiscoveryDocument reads a discovery document, ignoring unknown members (ERR-07).
 func ParseDiscoveryDocument(body []byte) (*DiscoveryDocument, error) {
 	return accept("discovery document", parseJSON, body, limits{bytes: MaxDiscoveryBytes, depth: 32, nodes: 4096}, (*reader).discovery)
 }
@@ -35,7 +33,7 @@ func (r *reader) discovery(n node) *DiscoveryDocument {
 	return d
 }
 
-// HTTPS reads an absolute https URL that names no secret. Nor does the error.
+// HTTPS reads an absolute https URL without user or fragment. The error shows no password.
 func HTTPS(s string) (*url.URL, error) {
 	u, err := url.Parse(s)
 	switch {

@@ -16,10 +16,9 @@ type Unmet struct {
 
 func (u *Unmet) Error() string { return u.Text }
 
-// Check evaluates the constraints on a device with these capabilities, as it
-// reports them in rc.3: the capacity first, then the rules, of which one has to
-// be met (AD-11, AD-12). The error is an *Unmet, or says that the capabilities
-// cannot be read. Nil constraints are met by every device.
+// Check evaluates the constraints against capabilities reported in rc.3: the capacity first, then
+// the rules, one of which has to be met (AD-11, AD-12). The error is an *Unmet, or says that the
+// capabilities cannot be read. Nil constraints are met by every device.
 func (c *DeviceConstraints) Check(capabilities []byte) error {
 	if c == nil {
 		return nil
@@ -70,7 +69,7 @@ func (c *DeviceConstraints) capacity(properties node) string {
 	return ""
 }
 
-// met looks for one CPU that has all of it: entries are never added up (CAP-12).
+// met looks for one CPU that meets the whole requirement: entries are never added up (CAP-12).
 func (r *CPURequirement) met(cpus node) bool {
 	return slices.ContainsFunc(cpus.items, func(t tree) bool {
 		cpu := node{tree: t}
@@ -106,7 +105,7 @@ func pointed(in node, key string) node {
 	return in
 }
 
-// unmet tells which expression is not met, or "". find gives what a key refers to.
+// unmet describes an expression that is not met, or "". find gives what a key refers to.
 func (s Selector) unmet(in node, find func(in node, key string) node) string {
 	for _, e := range s {
 		if !e.met(find(in, e.Key)) {
@@ -116,7 +115,6 @@ func (s Selector) unmet(in node, find func(in node, key string) node) string {
 	return ""
 }
 
-// shown is the expression for people.
 func (e MatchExpression) shown() string {
 	s := e.Key + " " + e.Operator
 	var values []string
@@ -136,9 +134,8 @@ func (e MatchExpression) shown() string {
 	return cmp.Or(Shown(s, 256), "an expression that cannot be shown") // "" would say that it is met
 }
 
-// met evaluates the expression for the value that its key refers to. Whatever
-// does not fit the operator, the expression or the types of the specification
-// does not meet it.
+// met evaluates the expression for the value that its key refers to. What does not fit the
+// operator, the expression or the specification's types does not meet it.
 func (e MatchExpression) met(n node) bool {
 	present := n.given()
 	objects := slices.ContainsFunc(n.items, func(t tree) bool { return t.kind == object })
@@ -178,8 +175,7 @@ func (e MatchExpression) met(n node) bool {
 	return false
 }
 
-// contained looks for an element of a list of objects that meets all, or any,
-// of the item expressions.
+// contained looks for a list element that meets all, or any, of the item expressions.
 func (e MatchExpression) contained(n node) bool {
 	if len(e.Items) == 0 || len(e.Values) > 0 || n.kind != list {
 		return false
@@ -197,8 +193,8 @@ func (e MatchExpression) contained(n node) bool {
 	})
 }
 
-// comparable says that the values are such as In and NotIn take: strings or
-// numbers of one kind, or one boolean.
+// comparable says that In and NotIn take the values: strings or numbers of one kind, or one
+// boolean.
 func (e MatchExpression) comparable() bool {
 	if len(e.Values) == 0 {
 		return false
@@ -227,7 +223,7 @@ func same(a, b tree) bool {
 	return a.literal == b.literal
 }
 
-// float is the value of a number, as far as a float has it.
+// float is the value of a number as precisely as a float has it.
 func (t tree) float() (float64, bool) {
 	f, err := strconv.ParseFloat(t.literal, 64)
 	return f, t.kind == number && err == nil

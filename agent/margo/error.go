@@ -24,11 +24,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s [%s]", where, e.Message, e.Requirement)
 }
 
-// Errors are the violations found in one document, in the order in which they
-// were found. It is never empty where it is returned as an error.
+// Errors are the violations found in one document, in order. As an error it is never empty.
 type Errors []*Error
 
-// maxErrors bounds what one document can make us say about it.
+// maxErrors bounds the violations kept of one document.
 const maxErrors = 16
 
 // Error lists the violations on one line.
@@ -43,14 +42,13 @@ func (e Errors) Error() string {
 	return b.String()
 }
 
-// add appends a violation, up to maxErrors.
 func (e *Errors) add(requirement, path, format string, args ...any) {
 	if len(*e) < maxErrors {
 		*e = append(*e, &Error{Requirement: requirement, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-// err returns nil where there is no violation.
+// err returns nil if there is no violation.
 func (e Errors) err() error {
 	if len(e) == 0 {
 		return nil

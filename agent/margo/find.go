@@ -7,17 +7,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// FindDeployment tells what a YAML file out of a folder holds, where nothing
-// but the file itself says so: the id of the ApplicationDeployment, or "" for a
-// file that is something else. Anything that has the makings of an
-// ApplicationDeployment is one, by its kind or, without a kind, by its shape;
-// what else is wrong with it is for ParseDeployment to say.
+// FindDeployment returns the id of the ApplicationDeployment in a YAML file, or "" if the file is
+// something else. An ApplicationDeployment is recognised by its kind or, without a kind, by its
+// shape; all other faults are left to ParseDeployment.
 //
-// An error says that the question cannot be answered: the file is no YAML, or
-// holds a deployment without a usable id, or one beside other documents.
+// An error says that the question cannot be answered: the file is no YAML, or holds a deployment
+// without a usable id or beside other documents.
 func FindDeployment(body []byte) (id string, err error) {
-	// Files that are something else may use all of YAML, and be larger: only the
-	// outermost names are looked at.
+	// Other files may use all of YAML and be larger: only the outermost names are looked at.
 	l := limits{bytes: MaxDeploymentBytes, nodes: 2 * maxDeploymentNodes}
 	documents, err := yamlDocuments(body, l)
 	if err == nil && !slices.ContainsFunc(documents, looksLikeDeployment) {
@@ -27,9 +24,8 @@ func FindDeployment(body []byte) (id string, err error) {
 }
 
 // looksLikeDeployment reports whether a document is, or was meant to be, an
-// ApplicationDeployment. To take one for something else would remove what runs,
-// so that a spelling in another case counts, and without a kind whatever
-// has a spec together with metadata or an id.
+// ApplicationDeployment. To miss one would remove what runs, so the kind may be in another case
+// and, without a kind, a spec with metadata or an id is enough.
 func looksLikeDeployment(document *yaml.Node) bool {
 	if document.Kind != yaml.DocumentNode || len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
 		return false

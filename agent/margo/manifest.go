@@ -21,12 +21,12 @@ const (
 	MaxDeployments   = 4096
 )
 
-// Digest names bytes by their SHA-256; parsers of this package let only the
-// form "sha256:" with 64 lowercase hex digits pass (DS-23).
+// Digest names bytes by their SHA-256; parsers of this package accept only "sha256:" with 64
+// lowercase hex digits (DS-23).
 type Digest = digest.Digest
 
-// StateManifest is the desired state of everything its client is responsible
-// for (DS-02): which deployments there are, and the digest of each.
+// StateManifest is the whole desired state of its client (DS-02): the deployments, and the digest
+// of each.
 type StateManifest struct {
 	Version     uint64          `json:"manifestVersion"` // 1 ... 2^64-1, strictly increasing per client
 	Bundle      *Bundle         `json:"bundle"`
@@ -34,12 +34,12 @@ type StateManifest struct {
 
 	// Refused are the entries that this device does not run because of their id alone.
 	Refused []RefusedDeployment `json:"-"`
-	// Warnings is what is wrong with the document and was tolerated.
+	// Warnings are faults of the document that were tolerated.
 	Warnings Errors `json:"-"`
 }
 
-// Bundle refers to the archive that holds every document of the manifest. It
-// is nil exactly when the manifest lists no deployments.
+// Bundle refers to the archive of all documents of the manifest. It is nil exactly when the
+// manifest lists no deployments.
 type Bundle struct {
 	MediaType string `json:"mediaType"` // always BundleMediaType
 	Digest    Digest `json:"digest"`
@@ -56,8 +56,7 @@ type RefusedDeployment struct {
 // CanReport reports whether a status can be posted about the entry.
 func (d RefusedDeployment) CanReport() bool { return canReport(d.ID) }
 
-// All gives every entry, those that are refused included: a bundle holds the
-// documents of all of them (DS-16).
+// All gives every entry, refused ones included: a bundle holds the documents of all (DS-16).
 func (m *StateManifest) All() []DeploymentRef {
 	all := slices.Clone(m.Deployments)
 	for _, d := range m.Refused {
@@ -85,12 +84,10 @@ type DeploymentRef struct {
 	URL       string `json:"url"`                 // as written, or empty; checking it is the client's part
 }
 
-// ParseStateManifest reads a state manifest. Members that it does not know are
-// ignored; anything else out of order refuses the manifest as a whole, since
-// half a desired state is none. In particular a null bundle beside deployments
-// is refused: A-09 would allow to take it with a warning, but the specification
-// defines null for no deployments only, and a WFM that gets this wrong may have
-// lost half of the manifest.
+// ParseStateManifest reads a state manifest. Unknown members are ignored; any other fault refuses
+// the whole manifest, since half a desired state is none. A null bundle beside deployments is
+// refused although A-09 would allow a warning: the specification defines null for no deployments
+// only, and a WFM that gets this wrong may have lost half of the manifest.
 func ParseStateManifest(body []byte) (*StateManifest, error) {
 	return accept("state manifest", parseJSON, body, limits{bytes: MaxManifestBytes, depth: 16, nodes: 8 * MaxDeployments}, (*reader).manifest)
 }
@@ -117,8 +114,8 @@ func (r *reader) manifest(n node) *StateManifest {
 				)})
 				return
 			}
-			// One id is one deployment (DS-17), in whatever case (A-54). The
-			// same said twice is one saying.
+			// One id is one deployment (DS-17), in whatever case (A-54). An exact repetition is
+			// harmless.
 			id := strings.ToLower(ref.ID)
 			if before, known := seen[id]; known && id != "" {
 				if before == ref.Digest {
@@ -173,8 +170,8 @@ func (r *reader) deploymentRef(n node) DeploymentRef {
 	}
 }
 
-// digest reads a digest. One algorithm that is not supported makes the whole
-// manifest invalid (DS-11), and so does every other form (DS-23).
+// digest reads a digest. An unsupported algorithm (DS-11), or another form (DS-23), makes the
+// whole manifest invalid.
 func (r *reader) digest(n node) Digest {
 	s := r.text("DS-23", n)
 	switch algorithm, _, ok := strings.Cut(s, ":"); {
@@ -187,8 +184,7 @@ func (r *reader) digest(n node) Digest {
 	return Digest(s)
 }
 
-// advisorySize reads a size that nothing may depend on: what cannot be read is
-// as good as not given (DS-13).
+// advisorySize reads a size that is only a hint: an unreadable one counts as not given (DS-13).
 func advisorySize(n node) uint64 {
 	if n.kind != number {
 		return 0
@@ -197,8 +193,8 @@ func advisorySize(n node) uint64 {
 	return size
 }
 
-// url reads a URL without judging where it leads. The client can do without
-// one: what it leads to is named by its digest.
+// url reads a URL without judging where it leads. The client can do without one: its target is
+// named by a digest.
 func (r *reader) url(n node) string {
 	if !n.given() || n.kind == text && n.literal == "" {
 		r.tolerate("A-60", n, "is missing; the path is derived from the digest")

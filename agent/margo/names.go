@@ -8,8 +8,7 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// The patterns of the specification, written out: compiled expressions would
-// stay in memory for good.
+// The specification's patterns, written out: compiled expressions would stay in memory.
 
 const (
 	digits   = "0123456789"
@@ -18,13 +17,12 @@ const (
 	hexLower = "0123456789abcdef"
 )
 
-// only reports whether s is made of characters of the set, at least one.
+// only reports whether s is one or more characters of the set.
 func only(set, s string) bool {
 	return s != "" && strings.Trim(s, set) == ""
 }
 
-// SameID reports whether two deployment ids are the same, in whatever case they
-// are written.
+// SameID compares two deployment ids regardless of case.
 func SameID(a, b string) bool {
 	return strings.EqualFold(a, b)
 }
@@ -32,9 +30,8 @@ func SameID(a, b string) bool {
 // maxDeploymentID bounds an id that is not a UUID.
 const maxDeploymentID = 128
 
-// IsDeploymentID reports whether s can be the id of a deployment: a UUID, as the
-// standard asks for, or another name that is safe in a path, a file name and
-// a log, as some WFMs send them.
+// IsDeploymentID reports whether s can be the id of a deployment: a UUID, as the standard asks
+// for, or another name that is safe in a path, a file name and a log.
 func IsDeploymentID(s string) bool {
 	return len(s) <= maxDeploymentID && only(lower+upper+digits+"._~-", s) && strings.Contains(lower+upper+digits, s[:1])
 }
@@ -44,7 +41,7 @@ func canReport(id string) bool {
 	return len(id) <= maxDeploymentID && isPrintable(id) && strings.Trim(id, ".") != ""
 }
 
-// IsUUID reports whether s is a UUID, as the id of a deployment is to be:
+// IsUUID reports whether s is a UUID, as the id of a deployment should be:
 // ^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$
 func IsUUID(s string) bool {
 	return len(s) == 36 && uuid.Validate(s) == nil // other forms have other lengths
@@ -82,11 +79,11 @@ func isName(s string) bool {
 	return len(s) <= 200 && only(lower+digits+"-", s)
 }
 
-// isRevision: a Semantic Version without leading "v", with "_" in place of "+",
-// and short enough for an OCI tag.
+// isRevision: a Semantic Version without leading "v", with "_" in place of "+", short enough for
+// an OCI tag.
 func isRevision(s string) bool {
 	v := "v" + strings.ReplaceAll(s, "_", "+")
-	// Canonical adds the numbers that are missing, and leaves the build out.
+	// Canonical adds missing numbers and leaves the build out.
 	return len(s) <= 128 && !strings.Contains(s, "+") && v == semver.Canonical(v)+semver.Build(v)
 }
 
@@ -111,7 +108,7 @@ func isVariable(s string) bool {
 	return only(lower+upper+digits+"_", s) && !strings.ContainsRune(digits, rune(s[0]))
 }
 
-// isPortNumber: 1 to 65535, in one way of writing it alone.
+// isPortNumber: 1 to 65535 without leading zeros.
 func isPortNumber(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return err == nil && n > 0 && s[0] != '0'

@@ -12,9 +12,8 @@ const MaxOnboardingBytes = 256 << 10
 // maxClientID bounds an id that the standard only calls URL-safe.
 const maxClientID = 128
 
-// OnboardingRequest is the body with which a client introduces itself before
-// rc.3: the certificate as PEM or DER, which goes into it in base64. The
-// early form has a member of another name.
+// OnboardingRequest is the body that introduces a client before rc.3: its certificate as PEM or
+// DER, in base64. The early form has another member name.
 func OnboardingRequest(certificate []byte, early bool) ([]byte, error) {
 	name := "certificate"
 	if early {
@@ -31,8 +30,7 @@ func OnboardingRequest(certificate []byte, early bool) ([]byte, error) {
 	return body, nil
 }
 
-// ParseOnboarding reads the client id out of the answer to an onboarding
-// request, in either of its forms.
+// ParseOnboarding reads the client id from either form of answer to an onboarding request.
 func ParseOnboarding(body []byte) (clientID string, err error) {
 	clientID, err = accept("onboarding", parseJSON, body, limits{bytes: MaxOnboardingBytes, depth: 8, nodes: 256}, func(r *reader, n node) (id string) {
 		if r.is(object, "AUTH-05", n) {
@@ -49,7 +47,7 @@ func ParseOnboarding(body []byte) (clientID string, err error) {
 	return clientID, nil
 }
 
-// CheckClientID tells whether an id can stand in a path as it is.
+// CheckClientID tells whether an id can stand in a path unescaped.
 func CheckClientID(id string) error {
 	// "." and ".." would be resolved on the way.
 	if len(id) > maxClientID || !only(lower+upper+digits+"._~-", id) || only(".", id) {
@@ -58,10 +56,9 @@ func CheckClientID(id string) error {
 	return nil
 }
 
-// ParseRootCertificate reads the answer that offers the WFM's root certificate.
-// What it gives is of any of the forms that are in use, which is for who
-// trusts it to read: identity.ParseAnchors. An answer that is no JSON is taken
-// for the certificate itself.
+// ParseRootCertificate reads the answer that offers the WFM's root certificate, which is in any
+// of the forms in use: identity.ParseAnchors reads them. An answer that is not JSON is
+// taken for the certificate itself.
 func ParseRootCertificate(body []byte) ([]byte, error) {
 	if !json.Valid(body) {
 		return body, nil

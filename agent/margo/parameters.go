@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Parameter is a value and the places that want it.
+// Parameter is a value and its targets.
 type Parameter struct {
 	Name      string
 	Value     Value
@@ -15,18 +15,16 @@ type Parameter struct {
 	Targets   []Target
 }
 
-// Target is one place that wants a parameter's value.
+// Target is one place that uses a parameter's value.
 type Target struct {
-	// Pointer is, for Compose, the name of an environment variable, in older documents
-	// with the prefix "ENV."; or PORTS.<container port>[/udp], as tools of the Margo
-	// sandbox write it.
+	// Pointer is, for Compose, the name of an environment variable (in older documents with the
+	// prefix "ENV."), or PORTS.<container port>[/udp] as tools of the Margo sandbox write it.
 	Pointer    string
 	Components []string // names of components of the same deployment
 }
 
-// Value is the value of a parameter: a string, a number, a boolean, or a list
-// of these; the zero Value is null. It may be a secret: printing or logging a
-// Value shows only that there is one, [Value.Text] shows it.
+// Value is the value of a parameter: a string, a number, a boolean, or a list of these; the zero
+// Value is null. It may be a secret, so printing or logging hides it; [Value.Text] shows it.
 type Value struct{ tree tree }
 
 // IsNull reports that there is no value; such a parameter sets nothing.
@@ -34,9 +32,8 @@ func (v Value) IsNull() bool {
 	return v.tree.kind == absent || v.tree.kind == null
 }
 
-// Text is the value as the content of an environment variable: strings as they
-// are, numbers in decimal without exponent, booleans as true or false, lists as
-// compact JSON.
+// Text is the value as the content of an environment variable: strings as they are, numbers in
+// decimal without exponent, booleans as true or false, lists as compact JSON.
 func (v Value) Text() string {
 	switch {
 	case v.IsNull():
@@ -54,7 +51,7 @@ func (v Value) String() string { return "[hidden]" }
 // GoString hides the value.
 func (v Value) GoString() string { return v.String() }
 
-// maxUnread bounds what a document can make us say about its parameters.
+// maxUnread bounds the unread parameters listed of a document.
 const maxUnread = 64
 
 // Settings are what the parameters of a deployment set for one component.
@@ -63,10 +60,9 @@ type Settings struct {
 	Ports       map[string]string // the port of the device to publish a container port on, which is told as 80/tcp
 }
 
-// Settings gives what the parameters set for one component of a Compose deployment
-// (AD-09, AD-10), and warnings about targets that set nothing: they name components
-// which the deployment does not have, or have a pointer that is not known. All other
-// targets still count.
+// Settings gives what the parameters set for one component of a Compose deployment (AD-09,
+// AD-10), and warnings about targets that set nothing because their component or pointer is
+// unknown. All other targets still count.
 func (d *Deployment) Settings(component string) (Settings, Errors, error) {
 	if !d.has(component) {
 		return Settings{}, nil, fmt.Errorf("cannot apply parameters: deployment has no component %q", component)
@@ -99,8 +95,8 @@ func (d *Deployment) Settings(component string) (Settings, Errors, error) {
 			case strings.ContainsRune(value, 0):
 				faults.add("AD-10", at, "variable %s cannot hold the value: it contains a NUL character", setting)
 			case set && before != value:
-				// The specification leaves it open which one counts; a guess could
-				// start a machine with the wrong settings.
+				// The specification does not say which one counts, and a guess could start a
+				// machine with the wrong settings.
 				faults.add("AD-09", at, "%s of component %s already has another value", setting, component)
 			default:
 				into[setting] = value
@@ -113,9 +109,8 @@ func (d *Deployment) Settings(component string) (Settings, Errors, error) {
 	return settings, warnings, nil
 }
 
-// Unread are the parameters with a value that no service reads, by name: none of their
-// targets sets anything, or nothing but what is unused in its component. Of many, there
-// are the first maxUnread.
+// Unread names up to maxUnread parameters that have a value and set nothing: none of their
+// targets counts, or only what is unused in its component.
 func (d *Deployment) Unread(unused map[string]map[string]bool) []string {
 	var names []string
 	for _, p := range d.Parameters {
@@ -137,8 +132,8 @@ func (d *Deployment) has(component string) bool {
 	return slices.ContainsFunc(d.Components, func(c Component) bool { return c.Name == component })
 }
 
-// setting is what the pointer of a Compose deployment names: a variable, or a container
-// port as 80/tcp; "": it is not known.
+// setting is what a Compose pointer names: a variable, or a container port as 80/tcp; "":
+// unknown.
 func (t Target) setting() (name string, isPort bool) {
 	if port, ok := strings.CutPrefix(t.Pointer, "PORTS."); ok {
 		number, protocol, given := strings.Cut(port, "/")
@@ -180,7 +175,7 @@ func (r *reader) parameters(n node) []Parameter {
 	return parameters
 }
 
-// value reads a scalar or a list of scalars; none at all is null.
+// value reads a scalar or a list of scalars; an absent one is null.
 func (r *reader) value(n node) Value {
 	if !n.given() {
 		return Value{}

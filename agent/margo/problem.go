@@ -14,17 +14,16 @@ import (
 // ProblemMediaType is the media type of error answers (RFC 9457).
 const ProblemMediaType = "application/problem+json"
 
-// ProblemBase is the registry that Margo's problem types live in.
+// ProblemBase is the registry of Margo's problem types.
 const ProblemBase = "https://docs.margo.org/specification/problem-types#"
 
-// MaxProblemBytes bounds what is read of the body of an error answer.
+// MaxProblemBytes bounds the body of an error answer.
 const MaxProblemBytes = 64 << 10
 
-// aboutBlank is the type of a problem that its status says all about.
+// aboutBlank is the type of a problem that only its status describes.
 const aboutBlank = "about:blank"
 
-// ProblemKind is a registered problem type without its registry, whichever of
-// the published registries it was written with.
+// ProblemKind is a registered problem type without the registry that it was written with.
 type ProblemKind string
 
 // The problem types of the registry.
@@ -51,18 +50,16 @@ const (
 	ProblemInvalidClient               ProblemKind = "invalid-client"
 )
 
-// The end of the relationship with a WFM has a type that the text of the
-// specification names and its registry lacks; the published example says it as
-// not-authorized with a title of its own.
+// The end of the relationship with a WFM has a type that the specification's text names and its
+// registry lacks; the published example has not-authorized with a title of its own.
 const (
 	relationshipRetired      = "wfm-client-relationship-retired"
 	relationshipRetiredTitle = "Client Relationship Retired"
 )
 
-// Backoff is how a request that failed shall be repeated (ERR-06).
+// Backoff is how a failed request shall be repeated (ERR-06).
 type Backoff string
 
-// The back-off strategies.
 const (
 	BackoffNone        Backoff = "none"        // not at all
 	BackoffFixed       Backoff = "fixed"       // every RetryAfterSeconds
@@ -88,9 +85,8 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
-// ParseProblem makes the most of an error answer, whatever its body is: there
-// is always a ProblemDetail to act on (A-39, A-40). The status is that of the
-// HTTP answer. Texts are made fit to be shown and logged.
+// ParseProblem makes a ProblemDetail to act on of any error answer, whatever its body (A-39,
+// A-40). The status is the HTTP answer's. Texts are made fit to be shown and logged.
 func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 	p := ProblemDetail{Type: aboutBlank, Status: status}
 	mediaType, _, _ := mime.ParseMediaType(contentType)
@@ -128,8 +124,8 @@ func ParseProblem(contentType string, status int, body []byte) ProblemDetail {
 	return p
 }
 
-// retryable is what the registry says of a problem that does not say it
-// itself; 408, 502 and 504 come from machines in between.
+// retryable is the registry's answer for a problem that has none itself; 408, 502 and 504 come
+// from machines in between.
 func retryable(kind ProblemKind, status int) bool {
 	if kind == ProblemSPIFFEBundleNotFound {
 		return true
@@ -137,7 +133,6 @@ func retryable(kind ProblemKind, status int) bool {
 	return slices.Contains([]int{408, 429, 500, 502, 503, 504}, status)
 }
 
-// firstOf is the first of the nodes that has a value.
 func firstOf(nodes ...node) node {
 	for _, n := range nodes {
 		if n.given() {
@@ -164,9 +159,8 @@ func fieldErrors(n node) []FieldError {
 	return errs
 }
 
-// Describe says in one sentence what became of a request: who answered it with
-// which status, and what the problem tells beyond the status. location is where
-// a redirect leads that is not followed; empty: it is none.
+// Describe says in one sentence who answered a request with which status, and what the problem
+// adds. location is the target of a redirect that is not followed; empty: none.
 func (p ProblemDetail) Describe(op, who string, status int, location string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "cannot %s: %s answered %d %s", op, who, status, http.StatusText(status))
@@ -185,8 +179,8 @@ func (p ProblemDetail) Describe(op, who string, status int, location string) str
 	return b.String()
 }
 
-// Kind identifies the problem type (ERR-01). Only types of the known registries
-// have one: a vendor may use the same words for something else.
+// Kind identifies the problem type (ERR-01), if it is from a known registry: a vendor may use the
+// same words for something else.
 func (p ProblemDetail) Kind() ProblemKind {
 	switch kind := ProblemKind(p.fragment()); kind {
 	case relationshipRetired:
@@ -205,8 +199,8 @@ func (p ProblemDetail) Kind() ProblemKind {
 	return ProblemOther
 }
 
-// fragment is the last part of a type of one of the registries, of which the
-// specification has named several (A-39).
+// fragment is the last part of a type from one of the registries that the specification has named
+// (A-39).
 func (p ProblemDetail) fragment() string {
 	for _, registry := range []string{"https://docs.margo.org/specification/", "https://margo.org/docs/errors/", "https://margo.org/problems/"} {
 		if name, ok := strings.CutPrefix(p.Type, registry); ok {
@@ -216,21 +210,19 @@ func (p ProblemDetail) fragment() string {
 	return ""
 }
 
-// Retired reports that the WFM has ended its relationship with this client:
-// there is no point in asking again before an operator has acted.
+// Retired reports that the WFM has ended its relationship with this client: asking again is
+// useless until an operator acts.
 func (p ProblemDetail) Retired() bool {
 	return p.fragment() == relationshipRetired ||
 		p.Kind() == ProblemNotAuthorized && p.Title == relationshipRetiredTitle
 }
 
-// maxRetryAfter caps what a server can ask for: a wrong number must not silence a
-// device for good.
+// maxRetryAfter caps a server's request: a wrong number must not silence a device for good.
 const maxRetryAfter = 24 * time.Hour
 
-// RetryAfter is how long not to ask again after an error answer with this header
-// and this problem; 0: nothing is said, or nothing that can be read. The header
-// wins, in seconds or as a date. A date is compared with the server's own idea of
-// the present, since the device's may be wrong.
+// RetryAfter is how long not to ask again after an error answer with this header and problem; 0:
+// nothing readable is said. The header wins, in seconds or as a date. A date is compared with the
+// server's own present, since the device's clock may be wrong.
 func RetryAfter(h http.Header, p ProblemDetail, now time.Time) time.Duration {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	switch {

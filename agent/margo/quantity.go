@@ -20,10 +20,9 @@ const (
 	EiB
 )
 
-// String writes the quantity as the wire wants it: an integer and a unit,
-// rounded down. The unit is the largest that loses nothing but what is
-// below one Mi (below one Ki for less than one Mi), so that a device with
-// 7866 Mi of memory does not have to call it 7 Gi.
+// String writes the quantity for the wire: an integer and a unit, rounded down. The unit
+// is the largest that loses no more than a part of one Mi (of one Ki below one Mi), so that 7866
+// Mi are not reported as 7 Gi.
 func (q Quantity) String() string {
 	switch {
 	case q < MiB:
@@ -45,8 +44,8 @@ func (q *Quantity) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// ParseQuantity reads a decimal number with a binary unit, as in "59Gi",
-// "59 Gi" or "1.5Gi"; parts of a byte are dropped.
+// ParseQuantity reads a decimal number with a binary unit, as in "59Gi", "59 Gi" or "1.5Gi";
+// fractions of a byte are dropped.
 func ParseQuantity(s string) (Quantity, error) {
 	units := map[string]Quantity{"Ki": KiB, "Mi": MiB, "Gi": GiB, "Ti": TiB, "Pi": PiB, "Ei": EiB}
 	end := strings.LastIndexAny(s, digits) + 1

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// reader walks a tree and collects what is wrong with it.
+// reader walks a tree and collects its faults.
 type reader struct {
 	refused   Errors
 	tolerated Errors
@@ -17,8 +17,7 @@ type reader struct {
 	foreign   Errors // and those that change its meaning
 }
 
-// accept reads a document. What read refuses, and what keeps it from being read at all,
-// is the error.
+// accept reads a document. The error is what read refuses, or why nothing could be read.
 func accept[T any](
 	what string, parse func([]byte, limits) (tree, error), body []byte, l limits, read func(*reader, node) T,
 ) (value T, err error) {
@@ -42,18 +41,18 @@ func (r *reader) tolerate(requirement string, at node, format string, args ...an
 	r.tolerated.add(requirement, at.path, format, args...)
 }
 
-// node is a place in a document, with what is there.
+// node is a place in a document and its value.
 type node struct {
 	tree
 	path string // JSON Pointer
 }
 
-// given reports whether there is a value, and one that is not null.
+// given reports whether there is a value other than null.
 func (n node) given() bool {
 	return n.kind != absent && n.kind != null
 }
 
-// member is the value below an object's key, absent if n is no object.
+// member is the value of an object's key, absent if n is no object.
 func (n node) member(name string) node {
 	child := node{path: n.path + "/" + pathName(name)}
 	for _, m := range n.members {
@@ -77,14 +76,14 @@ func (n node) eachMember(f func(name string, value node)) {
 	}
 }
 
-// pathName makes a key fit to be shown as a part of a path.
+// pathName makes a key fit to be shown in a path.
 func pathName(name string) string {
 	name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 	return Shown(name, 80)
 }
 
-// Shown makes a text from outside fit to be shown and logged: one line of at most
-// max bytes, without what a terminal would obey.
+// Shown makes outside text fit to be shown and logged: one line of at most max bytes, without
+// terminal control characters.
 func Shown(s string, max int) string {
 	if isPrintable(s) && len(s) <= max { // as nearly all are
 		return s
@@ -95,15 +94,15 @@ func Shown(s string, max int) string {
 	return cut(Line(s), max)
 }
 
-// Line makes one line of a text, without what a terminal would obey.
+// Line makes one line of a text, without terminal control characters.
 func Line(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, "\uFFFD"), func(c rune) bool {
 		return unicode.IsSpace(c) || !unicode.IsGraphic(c)
 	}), " ")
 }
 
-// ShownURL is Shown for where a redirect leads: without password, query and
-// fragment, which may be secrets of the server that sent it.
+// ShownURL is Shown for a redirect's target, without password, query and fragment, which may be
+// secrets.
 func ShownURL(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
@@ -139,12 +138,12 @@ func (r *reader) is(k kind, requirement string, n node) bool {
 	return false
 }
 
-// isOptional is is, but allows n to be absent or null, and reports false then.
+// isOptional is is, but reports false, without a fault, for an absent or null n.
 func (r *reader) isOptional(k kind, requirement string, n node) bool {
 	return n.given() && r.is(k, requirement, n)
 }
 
-// text reads a string that must be there and must not be empty.
+// text reads a required string that must not be empty.
 func (r *reader) text(requirement string, n node) string {
 	if !r.is(text, requirement, n) {
 		return ""
@@ -155,8 +154,7 @@ func (r *reader) text(requirement string, n node) string {
 	return n.literal
 }
 
-// word reads a string of a YAML document. A number or boolean without quotes is
-// taken as it was written.
+// word reads a string of a YAML document. An unquoted number or boolean is taken as written.
 func (r *reader) word(requirement string, n node) string {
 	if n.kind == number || n.kind == boolean {
 		return n.written
@@ -176,7 +174,6 @@ func (r *reader) float(requirement string, n node) float64 {
 	return f
 }
 
-// oneOf reads a string that must be one of those wanted.
 func (r *reader) oneOf(requirement string, n node, wanted ...string) string {
 	if !r.is(text, requirement, n) {
 		return ""
@@ -201,8 +198,8 @@ func (r *reader) version(requirement string, n node) uint64 {
 	return v
 }
 
-// deploymentID reads the id of a deployment. One that is not a UUID is
-// tolerated as long as it is safe to use; any other is for the caller to judge.
+// deploymentID reads the id of a deployment. One that is not a UUID is tolerated if safe
+// to use; any other is for the caller to judge.
 func (r *reader) deploymentID(requirement string, n node) string {
 	id := r.text(requirement, n)
 	if IsDeploymentID(id) && !IsUUID(id) {
@@ -211,8 +208,8 @@ func (r *reader) deploymentID(requirement string, n node) string {
 	return id
 }
 
-// parseUint gives the exact value of a JSON number that is an unsigned 64-bit
-// integer, also where it is written with a fraction or an exponent.
+// parseUint gives the exact value of a JSON number that is an unsigned 64-bit integer, even if
+// written with a fraction or exponent.
 func parseUint(literal string) (uint64, bool) {
 	mantissa, exponent := literal, 0
 	if i := strings.IndexAny(literal, "eE"); i >= 0 {

@@ -2,19 +2,18 @@ package margo
 
 import "fmt"
 
-// Revision is a revision of the standard, as far as the wire differs. The zero
-// value is the newest.
+// Revision is a revision of the standard, as far as the wire differs. The zero value is the
+// newest.
 type Revision uint8
 
-// The revisions differ on the wire. The label inside a document is not reliable
-//
+// The label inside a document is not reliable.
 const (
 	RC3 Revision = iota // mutual TLS, no client id
 	RC2                 // client id and signed requests
 	RC1                 // the same, with the older form of capabilities
 )
 
-// Revisions are all there are, newest first.
+// Revisions are all revisions, newest first.
 func Revisions() []Revision { return []Revision{RC3, RC2, RC1} }
 
 // UnmarshalText reads a revision as it is configured: "1.0.0-rc.3".
@@ -32,11 +31,10 @@ func (r Revision) String() string {
 	return [...]string{RC3: "1.0.0-rc.3", RC2: "1.0.0-rc.2", RC1: "1.0.0-rc.1"}[r]
 }
 
-// Signed reports whether clients of this revision are known by an id in the
-// path and sign each request.
+// Signed reports whether clients of this revision have an id in the path and sign each request.
 func (r Revision) Signed() bool { return r != RC3 }
 
-// What bodies said of themselves before rc.3 (ST-18, CAP-13).
+// What bodies before rc.3 say of themselves (ST-18, CAP-13).
 const (
 	statusVersion     = "deployment.margo.org/v1alpha1"
 	statusKind        = "DeploymentStatusManifest"

@@ -9,13 +9,12 @@ import (
 // MaxStatusBytes bounds a status report.
 const MaxStatusBytes = 256 << 10
 
-// MaxFaultMessage bounds, in bytes, what a report tells about an error.
+// MaxFaultMessage bounds, in bytes, an error message in a report.
 const MaxFaultMessage = 1024
 
 // State is the state of a deployment or of a component on the wire (ST-03).
 type State string
 
-// The six states.
 const (
 	Pending    State = "pending"
 	Installing State = "installing"
@@ -25,12 +24,11 @@ const (
 	Removed    State = "removed"
 )
 
-// states gives all states, the most severe first. The published order has
-// "removing" twice; A-01 tells which one is meant to be "removed".
+// states gives all states, the most severe first. The published order has "removing" twice; A-01
+// tells which one is meant to be "removed".
 func states() []State { return []State{Failed, Removing, Installing, Pending, Removed, Installed} }
 
-// OverallState is the most severe state of the components (ST-04), and
-// Installed where there are none.
+// OverallState is the most severe state of the components (ST-04), and Installed without any.
 func OverallState(components []ComponentStatus) State {
 	for _, state := range states() {
 		if slices.ContainsFunc(components, func(c ComponentStatus) bool { return c.State == state }) {
@@ -48,8 +46,8 @@ type Status struct {
 	State          State  // equal to OverallState of the components, where there are any (ST-04)
 	Error          *Fault // required where State is Failed (ST-09)
 
-	// Components has one entry per component of the document (ST-05); none only
-	// if the document could not be read (A-51).
+	// Components has one entry per component of the document (ST-05); none only if the document
+	// could not be read (A-51).
 	Components []ComponentStatus
 }
 
@@ -67,7 +65,6 @@ type Fault struct {
 	Message string `json:"message"`          // without secrets; on the wire one line of at most MaxFaultMessage bytes
 }
 
-// statusBody is how a Status looks on the wire.
 type statusBody struct {
 	APIVersion     string            `json:"apiVersion,omitempty"` // before rc.3, as is kind
 	Kind           string            `json:"kind,omitempty"`
@@ -78,14 +75,13 @@ type statusBody struct {
 	Components     []ComponentStatus `json:"components"`
 }
 
-// Marshal validates the report and writes its rc.3 body: what a strict WFM
-// would refuse is an error here already. The same report gives the same bytes.
+// Marshal validates the report as strictly as a WFM may and writes its rc.3 body. The same report
+// gives the same bytes.
 func (s Status) Marshal() ([]byte, error) { return s.MarshalFor(RC3, false) }
 
-// MarshalFor is Marshal for any revision: before rc.3 the body says what it is
-// (ST-18) and not which manifest it is about, and before rc.2 neither which
-// device nor whose error it is. Early WFMs of rc.1 want the states capitalised. What
-// is to be sent in an older form has to be a sound rc.3 report all the same.
+// MarshalFor is Marshal for any revision, and validates for rc.3. Bodies before rc.3 name their
+// kind (ST-18) and not the manifest; before rc.2 also neither the device nor the source of an
+// error. Early WFMs of rc.1 want the states capitalised.
 func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) {
 	body := statusBody{
 		DeploymentID:   s.DeploymentID,
@@ -121,8 +117,7 @@ func (s Status) MarshalFor(revision Revision, capitalised bool) ([]byte, error) 
 	return data, nil
 }
 
-// early takes out what rc.1 has no member for. The fault has to be a copy, as shown
-// makes one.
+// early removes what rc.1 has no member for. The fault must be a copy, as shown makes one.
 func (c *ComponentStatus) early(capitalised bool) {
 	if c.Error != nil {
 		c.Error.Source = ""
@@ -132,8 +127,7 @@ func (c *ComponentStatus) early(capitalised bool) {
 	}
 }
 
-// shown is the fault as it may leave the device: messages of others can be long
-// and of any form.
+// shown is the fault as it may leave the device: others' messages can be of any length and form.
 func (f *Fault) shown() *Fault {
 	if f == nil {
 		return nil
@@ -141,10 +135,9 @@ func (f *Fault) shown() *Fault {
 	return &Fault{Code: f.Code, Source: f.Source, Message: Shown(f.Message, MaxFaultMessage)}
 }
 
-// ParseStatus reads a report strictly, as a WFM has to. Members that rc.3 does
-// not define are ignored, as its schema allows them. That the report has an
-// entry for each component of the document (ST-05) can only be told by who
-// knows the document.
+// ParseStatus reads a report as strictly as a WFM has to. Members unknown to rc.3 are ignored, as
+// its schema allows. Only a reader of the document can tell whether each of its components has an
+// entry (ST-05).
 func ParseStatus(body []byte) (*Status, error) {
 	return accept("deployment status", parseJSON, body, limits{bytes: MaxStatusBytes, depth: 16, nodes: 2048}, (*reader).status)
 }
@@ -210,8 +203,8 @@ func (r *reader) outcome(n node) (State, *Fault) {
 	return state, fault
 }
 
-// fault reads an error object. One of three empty strings, as in a published
-// example, is none at all (A-37); any other must have all three (ST-07).
+// fault reads an error object. One of three empty strings, as in a published example, counts as
+// none (A-37); any other must have all three (ST-07).
 func (r *reader) fault(n node) *Fault {
 	if !r.isOptional(object, "ST-07", n) {
 		return nil
@@ -229,7 +222,6 @@ func (r *reader) fault(n node) *Fault {
 	}
 }
 
-// deviceID reads the id of a device, with its hierarchy (CAP-07).
 func (r *reader) deviceID(requirement string, n node) string {
 	id := r.text(requirement, n)
 	if id != "" && !isDeviceID(id) {

@@ -15,11 +15,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The documents come as JSON and as YAML. Both are first read into one kind of
-// tree, where the bounds are kept and duplicate keys are refused; what the
-// documents mean is then told by walking the tree (see reader). Decoding into
-// structs would do neither: encoding/json lets duplicate keys pass and matches
-// names in any case, and both decoders send large numbers through a float.
+// JSON and YAML documents are first read into one kind of tree, where bounds are kept and
+// duplicate keys refused, and interpreted by walking it (see reader). Decoding into structs would
+// do neither: encoding/json accepts duplicate keys and names in any case, and both decoders send
+// large numbers through a float.
 
 type kind uint8
 
@@ -38,7 +37,6 @@ func (k kind) String() string {
 	return [...]string{"missing", "null", "a boolean", "a number", "a string", "a list", "an object", "a YAML value without a JSON counterpart"}[k]
 }
 
-// tree is a JSON or YAML value.
 type tree struct {
 	kind    kind
 	literal string // of a scalar: its content; a number of JSON as written, a number of YAML in JSON's form
@@ -55,14 +53,13 @@ type member struct {
 // maxStream bounds the YAML documents of one file.
 const maxStream = 256
 
-// limits bound what is read of a document.
 type limits struct {
 	bytes int
 	depth int // of nesting
 	nodes int // values of every kind, counted again wherever a YAML alias repeats them
 }
 
-// fit checks what can be told of a document before it is parsed.
+// fit checks the bounds that can be checked before parsing.
 func (l limits) fit(body []byte) error {
 	switch {
 	case len(body) > l.bytes:
@@ -93,7 +90,7 @@ func parseJSON(body []byte, l limits) (tree, error) {
 	if err := l.fit(body); err != nil {
 		return tree{}, err
 	}
-	// The token reader below is laxer than the syntax; this is not.
+	// The token reader below is laxer than the syntax.
 	if err := json.Unmarshal(body, new(json.RawMessage)); err != nil {
 		return tree{}, fmt.Errorf("is not JSON: %w", err)
 	}
@@ -149,9 +146,8 @@ func readJSON(decoder *json.Decoder, g *growth, depth int) (tree, error) {
 	return tree{kind: null}, nil
 }
 
-// parseYAML reads exactly one YAML document. Aliases are followed, since some
-// serialisers write them for lists that occur twice; what they repeat counts
-// each time, so that a small document cannot become a large tree.
+// parseYAML reads exactly one YAML document. Aliases are followed, since some serialisers write
+// them for repeated lists; each use counts, so that a small document cannot become a large tree.
 func parseYAML(body []byte, l limits) (tree, error) {
 	documents, err := yamlDocuments(body, l)
 	switch {
@@ -165,8 +161,8 @@ func parseYAML(body []byte, l limits) (tree, error) {
 	return readYAML(documents[0], &growth{limits: l}, 0)
 }
 
-// yamlDocuments passes over empty documents, as a comment or a separator at the
-// beginning or the end makes them.
+// yamlDocuments skips empty documents, which comments and separators at the beginning or end
+// make.
 func yamlDocuments(body []byte, l limits) (documents []*yaml.Node, err error) {
 	if err := l.fit(body); err != nil {
 		return nil, err
@@ -266,7 +262,7 @@ func readScalar(n *yaml.Node) tree {
 	return t
 }
 
-// json is a tree as compact JSON, with its members in their order.
+// json is a tree as compact JSON, with its members in order.
 func (t tree) json() []byte {
 	b := []byte("null")
 	switch t.kind {

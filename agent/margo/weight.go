@@ -5,17 +5,15 @@ import (
 	"strings"
 )
 
-// weigh tells how much there may be to a YAML text before it is parsed: its
-// nodes are no more than twice the weight. The parser of YAML has no bound of
-// its own, and takes a kilobyte of memory for what can be two bytes of text:
-// 256 KiB of "[a,a,a..." would be 170 MiB.
+// weigh bounds a YAML text before it is parsed: it has at most two nodes per unit of weight. The
+// YAML parser has no bound of its own, and takes a kilobyte of memory for what can be two bytes
+// of text: 256 KiB of "[a,a,a..." would be 170 MiB.
 //
-// Only what stands in block scalars, as texts and files are embedded, weighs
-// nothing, and only as long as it is certain that it is one: from the first
-// line on whose form is not one of the simple ones, all of it counts.
+// Only the content of block scalars, which embed texts and files, weighs nothing, and only as
+// long as it certainly is that: from the first line of unusual form on everything counts.
 func weigh(body []byte) int {
 	weight := 0
-	// Other line breaks of YAML, and bytes that the parser passes over.
+	// Other line breaks of YAML, and bytes that the parser skips.
 	certain := !bytes.ContainsAny(body, "\u0085\u2028\u2029\ufeff") &&
 		bytes.Count(body, []byte{'\r'}) == bytes.Count(body, []byte("\r\n"))
 	scalar := -1 // the column that the lines of a block scalar are right of; -1: not in one
@@ -58,9 +56,9 @@ func weigh(body []byte) int {
 	return weight
 }
 
-// blockLine looks at a line that is in no quotes, brackets or block scalar.
-// certain says that the next line is not, either, unless the line begins a block
-// scalar, whose lines are right of the column then.
+// blockLine looks at a line outside of quotes, brackets and block scalars. certain says that the
+// next line is outside as well, unless this one begins a block scalar, whose lines are right of
+// the column.
 func blockLine(text string, at int) (column int, begins, certain bool) {
 	if text[0] == '#' || text == "---" {
 		return 0, false, true
@@ -102,11 +100,10 @@ func blockLine(text string, at int) (column int, begins, certain bool) {
 	return 0, false, isWordStart(value[0])
 }
 
-// isWordStart reports whether nothing but plain text begins like this.
+// isWordStart reports whether c can only begin plain text.
 func isWordStart(c byte) bool { return strings.IndexByte(lower+upper+digits+"_/", c) >= 0 }
 
-// isFlow reports whether a text is one list or object in brackets, without
-// quotes or comments.
+// isFlow reports whether a text is one list or object in brackets, without quotes or comments.
 func isFlow(s string) bool {
 	if strings.ContainsAny(s, `"'#`) {
 		return false
