@@ -13,8 +13,8 @@ import (
 	"github.com/margolite/margolite/runtime/pemfile"
 )
 
-// Limits of a trust bundle. A rotation holds two anchors; these leave room for
-// many more and still keep a broken file from filling the memory.
+// Limits of a trust bundle: a rotation holds two anchors, and a broken file must not fill the
+// memory.
 const (
 	maxBundleSize = 1 << 20
 	maxAnchors    = 64
@@ -23,19 +23,18 @@ const (
 // useX509SVID is the only key use of a SPIFFE bundle that counts here (ID-20).
 const useX509SVID = "x509-svid"
 
-// TrustBundle holds the anchors of one trust domain. It does not name the
-// domain: that it belongs to it is the word of who provides it.
+// TrustBundle holds the anchors of one trust domain. It does not name the domain: its provider
+// vouches for that.
 type TrustBundle struct {
 	Anchors []*x509.Certificate
-	// Sequence and RefreshHint are what a SPIFFE bundle says of itself, zero
-	// where it says nothing. Going back in Sequence is allowed (A-17).
+	// Sequence and RefreshHint are those of a SPIFFE bundle, else zero. Going back in Sequence is
+	// allowed (A-17).
 	Sequence    uint64
 	RefreshHint time.Duration
 }
 
-// readSet is the part of a SPIFFE bundle that matters here; unknown members are
-// ignored (ERR-07). What is only a hint may be of any type, and so may be all
-// but the use of keys for something else.
+// readSet is the used part of a SPIFFE bundle; unknown members are ignored (ERR-07). Hints, and
+// all members of keys with another use, may be of any type.
 type readSet struct {
 	Keys []struct {
 		Use json.RawMessage `json:"use"`
@@ -45,9 +44,8 @@ type readSet struct {
 	RefreshHint json.RawMessage `json:"spiffe_refresh_hint"`
 }
 
-// ParseTrustBundle reads a trust bundle: a SPIFFE bundle (a JWK Set, of which
-// only keys for X.509-SVIDs count) or PEM certificates. A bundle without an
-// anchor is refused (ID-19).
+// ParseTrustBundle reads a SPIFFE bundle (a JWK Set, of which only keys for X.509-SVIDs count) or
+// PEM certificates. A bundle without an anchor is refused (ID-19).
 func ParseTrustBundle(data []byte) (*TrustBundle, error) {
 	if len(data) > maxBundleSize {
 		return nil, fmt.Errorf("trust bundle has %d bytes; the limit is %d", len(data), maxBundleSize)
@@ -104,8 +102,7 @@ func parseJWKSet(data []byte) (*TrustBundle, error) {
 	return bundle, nil
 }
 
-// hint is a number that nothing depends on; 0: not given, or not to be made
-// sense of.
+// hint is a number that nothing depends on; 0: absent or unreadable.
 func hint(raw json.RawMessage) uint64 {
 	n, err := strconv.ParseUint(string(raw), 10, 64)
 	if err != nil {

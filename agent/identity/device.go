@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// Device is who a device is before rc.3: a certificate that the WFM gets to
-// know when the device is onboarded, and the key that signs every request from
-// then on (AUTH-04, AUTH-08). No server asks for it in a handshake. It is what
-// the files held when they were read, and never changes: replaced files are
-// another Device, which the WFM has to be told of by onboarding again. It is
-// safe for concurrent use.
+// Device is a device's identity before rc.3: a certificate that the WFM learns at onboarding, and
+// the key that then signs every request (AUTH-04, AUTH-08). It is not used in TLS handshakes. It
+// holds the files as they were read: replaced files are another Device, which has to be onboarded
+// again. It is safe for concurrent use.
 type Device struct {
 	keyPair
 	*Signer
 	file string // with the certificate
 }
 
-// LoadDevice reads a device certificate (RFC 5280, AUTH-10) and its key by the Certificate
-// and Key of options, whose clock dates signatures, too. The error is an *Error.
+// LoadDevice reads a device certificate (RFC 5280, AUTH-10) and its key from the Certificate and
+// Key of options, whose clock also dates signatures. The error is an *Error.
 func LoadDevice(o Options) (*Device, error) {
 	pair, err := readKeyPair(o)
 	if err != nil {
@@ -37,8 +35,7 @@ func LoadDevice(o Options) (*Device, error) {
 	return &Device{keyPair: pair, Signer: signer, file: o.Certificate}, nil
 }
 
-// CertificatePEM is the certificate, with the intermediates that its file has,
-// for onboarding.
+// CertificatePEM is the certificate with the intermediates of its file, for onboarding.
 func (d *Device) CertificatePEM() []byte {
 	var b []byte
 	for _, c := range d.chain {
@@ -47,15 +44,15 @@ func (d *Device) CertificatePEM() []byte {
 	return b
 }
 
-// Fingerprint is the SHA-256 of the certificate in hexadecimal form: what tells a
-// renewed one from the one that the WFM was given.
+// Fingerprint is the SHA-256 of the certificate in hexadecimal: it tells a renewed one from the
+// one that the WFM was given.
 func (d *Device) Fingerprint() string {
 	sum := sha256.Sum256(d.chain[0].Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// Warnings are the things about the device's own files that keep it from
-// working and yet are no reason not to start.
+// Warnings are faults of the device's own files that keep it from working and are yet no reason
+// not to start.
 func (d *Device) Warnings() []*Error {
 	leaf := d.chain[0]
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }

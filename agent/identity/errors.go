@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Reason is why an identity cannot be used or a peer is not accepted. It is what to do
-// about that, for people.
+// Reason is why an identity cannot be used or a peer is not accepted. Its text tells people what
+// to do about it.
 type Reason string
 
 // Reasons that lie in the device's own files.
@@ -52,13 +52,13 @@ const (
 const Unauthenticated Reason = "compare wfm.identityService (ca, pins) with the certificate of the identity service; " +
 	"no proxy on the way may intercept TLS"
 
-// Error is every error of this package that somebody can mend.
+// Error is an error that somebody can fix.
 type Error struct {
 	Reason Reason
 	Object string // the file, or the peer as far as it is known
 	Err    error
-	// Floor is set where the device's clock is known to be wrong and its time
-	// matters: the present is not before it.
+	// Floor is the lower bound of the present, set if the device's clock is known to be wrong and
+	// its time matters.
 	Floor time.Time
 }
 
@@ -72,8 +72,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Mend tells people what to do about it. A wrong clock is no excuse for an expired
-// certificate: the true time is later still than the clock's lower bound.
+// Mend tells people how to fix it. A wrong clock does not explain an expired certificate: the
+// true time is later still than the clock's lower bound.
 func (e *Error) Mend() string {
 	switch {
 	case e.Floor.IsZero():
@@ -88,7 +88,7 @@ func fault(reason Reason, object, format string, args ...any) *Error {
 	return &Error{Reason: reason, Object: object, Err: fmt.Errorf(format, args...)}
 }
 
-// blameClock marks an error about validity where the device's clock is wrong.
+// blameClock marks an error about validity if the device's clock is wrong.
 func blameClock(e *Error, wrongClock func() (time.Time, bool)) *Error {
 	if wrongClock == nil || e.Reason != NotYetValid && e.Reason != Expired {
 		return e

@@ -6,19 +6,17 @@ import (
 	"time"
 )
 
-// earlyNotice is the longest time before its end that a certificate is worth a
-// word, however long it lives.
+// earlyNotice bounds how long before its end a certificate of any lifetime is reported.
 const earlyNotice = 30 * 24 * time.Hour
 
-// Expiry is what is left of the device's certificate.
+// Expiry is the remaining life of the device's certificate.
 type Expiry struct {
 	NotAfter time.Time
 	Left     time.Duration // negative: expired since then
 	Soon     bool          // less than a third of its life is left, or 30 days where that is less
 }
 
-// Expiry tells what is left at the given time. Renewal is the operator's; here
-// is only the reminder.
+// Expiry tells what is left at the given time. Renewal is the operator's task.
 func (k *keyPair) Expiry(now time.Time) Expiry {
 	e := Expiry{NotAfter: notAfter(k.chain)}
 	e.Left = e.NotAfter.Sub(now)
@@ -27,8 +25,8 @@ func (k *keyPair) Expiry(now time.Time) Expiry {
 	return e
 }
 
-// notAfter is when a certificate, or an intermediate it needs, expires. From then on
-// the device is offline, and nothing more than that.
+// notAfter is when a certificate or a needed intermediate expires. From then on the device is
+// offline, and no more than that.
 func notAfter(chain []*x509.Certificate) time.Time {
 	return slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) }).NotAfter
 }

@@ -29,28 +29,27 @@ const (
 type Options struct {
 	Certificate string // X.509-SVID and its intermediates, PEM, leaf first
 	Key         string // its private key, PEM, not encrypted, for nobody else to read (ID-25)
-	// TrustBundle is a SPIFFE bundle (JWKS) or PEM. Empty: SetBundle brings one,
-	// and until it does no connection is made (ID-28).
+	// TrustBundle is a SPIFFE bundle (JWKS) or PEM. Empty: SetBundle provides one, and until then
+	// no connection is made (ID-28).
 	TrustBundle string
 
-	// WFMIDs are the SPIFFE IDs of which the WFM may have any, exactly so, where
-	// its ID does not follow from the device's own (ID-06). All are of the own
-	// trust domain; the first names the WFM. The device's own ID may then be any.
+	// WFMIDs are the SPIFFE IDs, exactly one of which the WFM must have, if its ID does not
+	// follow from the device's own (ID-06). All are of the device's trust domain; the first names
+	// the WFM. The device's own ID may then be any.
 	WFMIDs []string
 	// TLS12 allows TLS 1.2 beside 1.3, for a WFM that cannot do better (ID-10).
 	TLS12 bool
 
-	// Now is the clock that decides on validity; nil: the system's. A device
-	// without a battery-backed clock gives one with a lower bound.
+	// Now is the clock that decides on validity; nil: the system's. A device without a
+	// battery-backed clock gives one with a lower bound.
 	Now func() time.Time
-	// WrongClock tells the lower bound of the present, and whether the device's
-	// clock is before it, so that errors can say so; nil: nothing is known.
+	// WrongClock tells the lower bound of the present and whether the device's clock is before
+	// it, so that errors can say so; nil: not known.
 	WrongClock func() (floor time.Time, wrong bool)
 }
 
-// Identity is the device's X.509-SVID as its files held it when they were read,
-// together with the anchors that it believes. Replaced files are another Identity.
-// It is safe for concurrent use.
+// Identity is the device's X.509-SVID as read from its files, together with the anchors that it
+// trusts. Replaced files are another Identity. It is safe for concurrent use.
 type Identity struct {
 	keyPair
 	options     Options
@@ -102,9 +101,9 @@ func Load(o Options) (*Identity, error) {
 	return i, nil
 }
 
-// SetBundle replaces the anchors with those of a bundle of this trust domain
-// (ID-21). A bundle without an anchor, or of another trust domain than the
-// device's own, is refused and the current one stays (ID-19, ID-22).
+// SetBundle replaces the anchors with those of a bundle of this trust domain (ID-21). A bundle
+// without an anchor or of another trust domain is refused, and the current one stays (ID-19,
+// ID-22).
 func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
 	switch own := i.TrustDomain(); {
 	case trustDomain != own:
@@ -118,8 +117,8 @@ func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
 	return nil
 }
 
-// Generation moves whenever SetBundle brought something new. Connections made
-// before that rest on the anchors of then and are not to be used any more (ID-13).
+// Generation changes whenever SetBundle brings something new. Connections made before rest on
+// older anchors and must not be used any more (ID-13).
 func (i *Identity) Generation() uint64 { return i.generation.Load() }
 
 // ClientID is the device's own SPIFFE ID.
@@ -128,12 +127,11 @@ func (i *Identity) ClientID() string { return i.id.String() }
 // TrustDomain is the trust domain that the device belongs to.
 func (i *Identity) TrustDomain() string { return i.id.TrustDomain().Name() }
 
-// WFMID is the SPIFFE ID of the one WFM that this device obeys; where it may
-// have one of several, the first of Options.WFMIDs.
+// WFMID is the SPIFFE ID of the WFM that this device obeys; the first of Options.WFMIDs, if any.
 func (i *Identity) WFMID() string { return i.wfm[0] }
 
-// Warnings are the things about the device's own files that keep it from
-// working, or from being safe, and yet are no reason not to start.
+// Warnings are faults of the device's own files that keep it from working, or from being safe,
+// and are yet no reason not to start.
 func (i *Identity) Warnings() []*Error {
 	_, err := i.authenticate(i.chain)
 	if err == nil {
@@ -146,16 +144,15 @@ func (i *Identity) Warnings() []*Error {
 	return []*Error{err}
 }
 
-// TLS is the configuration for connections to the WFM. It follows SetBundle: each
-// handshake uses the anchors of its moment. The device's own certificate is shown
-// only to a peer that was accepted.
+// TLS is the configuration for connections to the WFM. Each handshake uses the anchors of its
+// moment (SetBundle). The device's certificate is shown only to an accepted peer.
 func (i *Identity) TLS() *tls.Config {
 	config := newTLS(i.options.TLS12, i.now)
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return &i.certificate, nil
 	}
-	// The standard verification insists on a host name, which means nothing
-	// here (ID-07). VerifyConnection takes its place in full.
+	// The standard verification requires a host name, which means nothing here (ID-07).
+	// VerifyConnection replaces it in full.
 	config.InsecureSkipVerify = true
 	config.VerifyConnection = i.verifyWFM
 	return config
@@ -170,8 +167,8 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 		Time:                   now,
 	}
 	if tls12 {
-		// RFC 9325: forward secrecy and authenticated encryption only. TLS 1.3
-		// has suites of its own, which this list does not touch.
+		// RFC 9325: forward secrecy and authenticated encryption only. TLS 1.3 has its own
+		// suites.
 		config.MinVersion = tls.VersionTLS12
 		config.CipherSuites = []uint16{
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
@@ -198,17 +195,16 @@ func (i *Identity) verifyWFM(state tls.ConnectionState) error {
 	return nil
 }
 
-// Plausible reports whether a time that the WFM told can be the present: the
-// certificates of the connection accepted last are valid then, and so is the
-// device's own. What a WFM with a wrong clock tells is either not plausible or
-// forgotten with the renewal of its certificate.
+// Plausible reports whether a time told by the WFM can be the present: the device's certificate
+// and those of the last accepted connection are valid then. What a WFM with a wrong clock tells
+// is not plausible, or forgotten when its certificate is renewed.
 func (i *Identity) Plausible(t time.Time) bool {
 	peer := i.peer.Load()
 	return peer != nil && !t.After(*peer) && !t.After(notAfter(i.chain))
 }
 
-// wfmIDs are the SPIFFE IDs of which the WFM of a device has one: those that
-// were configured, or the one that the device's own ID leads to (ID-06).
+// wfmIDs are the accepted SPIFFE IDs of the WFM: those configured, or the one that follows from
+// the device's own ID (ID-06).
 func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 	if len(o.WFMIDs) == 0 {
 		id, err := ParseSPIFFEID(own.String())
@@ -234,8 +230,7 @@ func wfmIDs(own spiffeid.ID, o Options) ([]string, error) {
 	return slices.Clone(o.WFMIDs), nil
 }
 
-// keyPair is a certificate with its intermediates, leaf first, and the key that it was
-// issued for.
+// keyPair is a certificate with its intermediates, leaf first, and its key.
 type keyPair struct {
 	chain []*x509.Certificate
 	key   crypto.Signer
@@ -262,7 +257,6 @@ func readKeyPair(o Options) (pair keyPair, err error) {
 	return pair, nil
 }
 
-// readKey reads a private key.
 func readKey(file string) (crypto.Signer, error) {
 	data, err := readPrivate(file, maxKeySize)
 	if err != nil {
@@ -310,7 +304,7 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	}
 }
 
-// readFile reads a file of at most limit bytes; the mode is that of what was read.
+// readFile reads a file of at most limit bytes; the mode is that of the file read.
 func readFile(path string, limit int) (data []byte, mode fs.FileMode, err error) {
 	info, err := os.Stat(path) // before opening, which would hang on a pipe
 	if err == nil && !info.Mode().IsRegular() {
@@ -342,7 +336,7 @@ func readFile(path string, limit int) (data []byte, mode fs.FileMode, err error)
 	return data, info.Mode(), nil
 }
 
-// readPrivate reads a file that nobody else may read (ID-25).
+// readPrivate reads a file that only its owner may read (ID-25).
 func readPrivate(path string, limit int) ([]byte, error) {
 	data, mode, err := readFile(path, limit)
 	if err == nil && mode.Perm()&0o077 != 0 {

@@ -18,16 +18,15 @@ import (
 	"strings"
 )
 
-// Subject is whom a certificate is asked for: one of the two.
+// Subject is the subject of a certificate request: one of the two.
 type Subject struct {
 	ID   ID     // a client, for an X.509-SVID (1.0.0-rc.3)
 	Name string // a common name, for the certificates before that; up to 64 characters
 }
 
-// Request makes a certificate signing request, in PEM, with the private key in
-// keyFile, which thus never leaves the device (ID-02). Where there is no such
-// file, a key is made first (ID-25): ECDSA P-256, mode 0600. A file that is
-// there is never changed. Errors about it are *Error.
+// Request makes a certificate signing request, in PEM, with the private key in keyFile, which
+// never leaves the device (ID-02). If the file does not exist, a key is made first (ID-25): ECDSA
+// P-256, mode 0600. An existing file is never changed. Errors about it are *Error.
 func Request(keyFile string, s Subject) (csr []byte, created bool, err error) {
 	template := &x509.CertificateRequest{}
 	minBits := 2048
@@ -66,7 +65,6 @@ func isCommonName(s string) bool {
 		strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c > '~' }) < 0
 }
 
-// ensureKey reads the private key in a file, and makes it where there is none.
 func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
 		created, err = createKey(file)
@@ -78,8 +76,8 @@ func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 	return key, created && err == nil, err
 }
 
-// createKey makes a key in a file that is not there. It appears as a whole, and
-// not at all if somebody else makes one meanwhile.
+// createKey makes a key in a new file, which appears as a whole, or not at all if it has been
+// created meanwhile.
 func createKey(file string) (created bool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Bounds of the time between two refreshes of the trust bundle. A bundle cannot
-// make a fleet ask more often than the least, and a rotation of anchors is not
-// missed for longer than the most.
+// Bounds of the time between two refreshes of the trust bundle: a bundle cannot make a fleet ask
+// more often, and a rotation of anchors is not missed for longer.
 const (
 	leastRefresh   = 5 * time.Minute
 	mostRefresh    = 7 * 24 * time.Hour
@@ -24,20 +23,17 @@ const (
 	mostRetry  = time.Hour
 )
 
-// NextRefresh is how long after a successful refresh the next one is due: what
-// the bundle asks for, else what is configured, else a day; from five minutes to
-// seven days in each case. What the HTTP answer says about caching plays no role
-// (ID-23).
+// NextRefresh is how long after a successful refresh the next is due: what the bundle asks for,
+// else what is configured, else a day; always from five minutes to seven days. HTTP caching plays
+// no role (ID-23).
 func NextRefresh(hint, configured time.Duration) time.Duration {
 	wanted := cmp.Or(max(hint, 0), max(configured, 0), defaultRefresh)
 	return min(max(wanted, leastRefresh), mostRefresh)
 }
 
-// NextRetry is how long after that many refreshes in a row have failed, the
-// last with this error, the next attempt is due (ERR-04 ... ERR-06, ID-28). At
-// least is what the service asked for, which nothing may shorten. What cannot
-// succeed by being repeated is tried again nevertheless, rarely: somebody may
-// have mended it.
+// NextRetry is how long to wait after this many failed refreshes in a row, the last with this
+// error (ERR-04 ... ERR-06, ID-28). atLeast is what the service asked for, which nothing may
+// shorten. Permanent errors are also retried, rarely: somebody may have fixed the cause.
 func NextRetry(failures int, err error) (wait, atLeast time.Duration) {
 	first := firstRetry
 	var refused answered

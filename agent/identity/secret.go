@@ -10,8 +10,8 @@ import (
 // maxSecretSize bounds a file with a password or a token.
 const maxSecretSize = 8 << 10
 
-// ReadSecret reads a file that holds one line for its owner only: a token, or a
-// password. The error is an *Error and repeats nothing of what is in it.
+// ReadSecret reads a file of one line that only its owner may read: a token or password. The
+// error is an *Error and repeats nothing of the content.
 func ReadSecret(path string) (string, error) {
 	data, err := readPrivate(path, maxSecretSize)
 	if err != nil {
@@ -29,9 +29,8 @@ func ReadSecret(path string) (string, error) {
 	return "", fault(NoSecret, path, "%w", err)
 }
 
-// BasicFile gives the value of an Authorization header out of a file that holds
-// "user:password", as wfm.Options wants it. The file is read for each request,
-// so that a replaced one is followed.
+// BasicFile gives the value of an Authorization header from a file with "user:password", for
+// wfm.Options. The file is read for each request, so that replacements are followed.
 func BasicFile(path string) func() (string, error) {
 	return func() (string, error) {
 		secret, err := ReadSecret(path)

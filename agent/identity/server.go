@@ -14,43 +14,39 @@ import (
 	"github.com/margolite/margolite/runtime/pemfile"
 )
 
-// maxServerAnchors bounds the certificates of a file of anchors; a system's own file
-// has about 150.
+// maxServerAnchors bounds the certificates in a file of anchors; a system's has about 150.
 const maxServerAnchors = 512
 
-// maxAnchorsSize bounds that file; a system's own has about 220 KB.
+// maxAnchorsSize bounds that file; a system's has about 220 KB.
 const maxAnchorsSize = 1 << 20
 
-// ServerOptions say which servers with an ordinary certificate are believed: a WFM
-// before rc.3, gateways that terminate TLS in front of any WFM, the identity service.
+// ServerOptions say which servers with an ordinary certificate are trusted: a WFM before rc.3,
+// gateways that terminate TLS in front of any WFM, the identity service.
 type ServerOptions struct {
-	// CA is a file of anchors, provisioned out of band (AUTH-02). It wins.
+	// CA is a file of anchors, provisioned out of band (AUTH-02). It takes precedence.
 	CA string
-	// Root is the WFM's own anchor as it was received over a connection that
-	// was trusted already, and kept: in any form that ParseAnchors reads. Where
-	// it is given it is the only anchor. With neither, the system's are.
+	// Root is the WFM's own anchor, received over a trusted connection and kept, in any form that
+	// ParseAnchors reads. If set it is the only anchor. With neither, the system's are used.
 	Root []byte
 	// TLS12 allows the fallback that is not on by default.
 	TLS12 bool
 	// Now is the clock that decides on validity; nil: the system's.
 	Now func() time.Time
 
-	// Name is the host of the one server that the configuration is for. Empty: it is
-	// for any, and the rest does not apply.
+	// Name is the host of the one server that the configuration is for. Empty: it is for any, and
+	// the fields below do not apply.
 	Name string
-	// WrongClock is that of Options. While the clock is wrong, a certificate that is
-	// valid from a later time on is believed: it was issued since. Early, where it is
-	// not nil, hears of that time.
+	// WrongClock is that of Options. While the clock is wrong, a certificate that becomes valid
+	// later is trusted: it was issued since. Early, if not nil, is told that time.
 	WrongClock func() (floor time.Time, wrong bool)
 	Early      func(time.Time)
 
 	pins map[[sha256.Size]byte]bool // see ServiceOptions.Pins
 }
 
-// ServerTLS is the configuration for connections to such servers: the host's
-// name and an anchor are checked, and nothing is shown of the device (AUTH-02,
-// AUTH-03). It does not follow its file; a replaced one needs a new configuration.
-// The error is an *Error, one of a handshake with another server a
+// ServerTLS is the configuration for connections to such servers: host name and anchor are
+// checked, and the device shows no certificate (AUTH-02, AUTH-03). A replaced file needs a new
+// configuration. The error is an *Error, one of a handshake with another server a
 // *tls.CertificateVerificationError.
 func ServerTLS(o ServerOptions) (*tls.Config, error) {
 	if o.Now == nil {
@@ -73,8 +69,8 @@ func ServerTLS(o ServerOptions) (*tls.Config, error) {
 		config.RootCAs = pool(anchors)
 	}
 	if o.Name != "" {
-		// The standard verification knows neither pins nor wrong clocks.
-		// VerifyConnection takes its place in full.
+		// The standard verification knows neither pins nor wrong clocks. VerifyConnection
+		// replaces it in full.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(state tls.ConnectionState) error {
 			return o.verify(state.PeerCertificates, config.RootCAs)
@@ -83,12 +79,11 @@ func ServerTLS(o ServerOptions) (*tls.Config, error) {
 	return config, nil
 }
 
-// errUnpinned is the refusal of a chain that no pin fits.
 var errUnpinned = errors.New("no key in its certificate chain is pinned")
 
-// verify checks that the presented leaf is that of the server of this name, and leads to
-// an anchor or, with pins, to a certificate whose key is pinned (ID-14). With pins a name
-// is checked only where one was connected to (RFC 9525).
+// verify checks that the presented leaf is that of the named server, and leads to an anchor or,
+// with pins, to a certificate whose key is pinned (ID-14). With pins a name is checked only where
+// one was connected to (RFC 9525).
 func (o ServerOptions) verify(presented []*x509.Certificate, anchors *x509.CertPool) error {
 	options := x509.VerifyOptions{Roots: anchors, Intermediates: pool(presented[1:]), DNSName: o.Name}
 	if len(o.pins) > 0 && net.ParseIP(o.Name) != nil {
@@ -124,9 +119,8 @@ func (o ServerOptions) pinned(c *x509.Certificate) bool {
 	return o.pins[sha256.Sum256(c.RawSubjectPublicKeyInfo)]
 }
 
-// ParseAnchors reads certificates to be trusted in each form that WFMs are
-// known to give theirs in: PEM, DER, and either of them in base64. There
-// is at least one.
+// ParseAnchors reads at least one certificate in any form that WFMs are known to use: PEM, DER,
+// and either of them in base64.
 func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
 	if len(data) > maxAnchorsSize {
 		return nil, errors.New("cannot read anchors: too large")
@@ -148,7 +142,7 @@ func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
 	return anchors, nil
 }
 
-// anchorsOf reads PEM or DER, and nothing of anything else.
+// anchorsOf reads PEM or DER, and nothing else.
 func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 	if bytes.HasPrefix(data, []byte{0x30}) { // an ASN.1 sequence
 		if certificate, err := x509.ParseCertificate(data); err == nil {

@@ -14,39 +14,35 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// ServiceOptions say where the Margo Identity Service is and how it proves
-// itself.
+// ServiceOptions say where the Margo Identity Service is and how it proves itself.
 type ServiceOptions struct {
 	// Discovery is the https URL of the discovery document; empty: there is none.
 	Discovery string
-	// Bundle is the https URL of the trust bundle, for where there is no
-	// discovery document (ID-18).
+	// Bundle is the https URL of the trust bundle if there is no discovery document (ID-18).
 	Bundle string
 
-	// CA is a PEM file with the anchors that the certificates of the service
-	// lead to; empty: the system's. It is read for each request.
+	// CA is a PEM file of anchors for the service's certificates; empty: the system's. It is read
+	// for each request.
 	CA string
-	// Pins are base64 SHA-256 digests of SubjectPublicKeyInfo in DER. With pins
-	// a connection is good if the service's certificate leads to one whose key is
-	// pinned, or is that itself, whoever signed it; anchors serve only to find
-	// such a certificate where the service does not present it.
+	// Pins are base64 SHA-256 digests of SubjectPublicKeyInfo in DER. With pins, the service's
+	// certificate or one that it leads to must have a pinned key, whoever signed it; anchors only
+	// help to find such a certificate if the service does not present it.
 	Pins []string
 	// TLS12 allows TLS 1.2 beside 1.3 (ID-10).
 	TLS12 bool
 
-	// Get fetches the document at the URL of the known one, over a connection of its own;
-	// it returns the known one if that has not changed. See wfm.Get.
+	// Get fetches the document at the URL of the known one, which it returns if unchanged, over a
+	// connection of its own. See wfm.Get.
 	Get func(ctx context.Context, config *tls.Config, op string, known Fetched, limit int64) (Fetched, error)
 	// Now and WrongClock are those of Options.
 	Now        func() time.Time
 	WrongClock func() (floor time.Time, wrong bool)
 }
 
-// Service is a client of the Margo Identity Service, which publishes the trust
-// bundle of a trust domain. Each request authenticates the server anew and in
-// the same way, whichever origin it is on (ID-17); the trust bundle has no say
-// in that, the device's certificate is not shown, and no redirect is followed.
-// It is safe for concurrent use.
+// Service is a client of the Margo Identity Service, which publishes the trust bundle of a trust
+// domain. Each request authenticates the server in the same way on any origin (ID-17), without
+// the trust bundle; the device shows no certificate, and follows no redirect. It is safe for
+// concurrent use.
 type Service struct {
 	options ServiceOptions
 	pins    map[[sha256.Size]byte]bool
@@ -54,7 +50,7 @@ type Service struct {
 	discovery atomic.Pointer[Fetched] // the last good document; nil: none yet
 }
 
-// NewService makes a client; nothing is sent yet. URLs are checked with each request.
+// NewService makes a client without sending anything. URLs are checked with each request.
 func NewService(o ServiceOptions) (*Service, error) {
 	s := &Service{options: o, pins: make(map[[sha256.Size]byte]bool, len(o.Pins))}
 	for _, pin := range o.Pins {
@@ -70,8 +66,8 @@ func NewService(o ServiceOptions) (*Service, error) {
 	return s, nil
 }
 
-// answered is the error of Get for an answer that is no success, as *wfm.Error is: what
-// it says, and before which time not to ask again; 0: nothing is said.
+// answered is Get's error for an answer that is no success, as *wfm.Error is: the problem, and
+// how long not to ask again; 0: nothing is said.
 type answered interface {
 	error
 	Answer() (problem margo.ProblemDetail, after time.Duration)
@@ -84,9 +80,8 @@ type Fetched struct {
 	ETag string `json:"etag,omitempty"` // of the answer, "" if it had none
 }
 
-// Bundle fetches the trust bundle of a trust domain. Where the service says
-// that the known one is still the present one, that is returned. Errors are
-// *Error where something can be done about them, else those of Get.
+// Bundle fetches the trust bundle of a trust domain, or returns the known one if it has not
+// changed. Errors are *Error if something can be done about them, else those of Get.
 func (s *Service) Bundle(ctx context.Context, trustDomain string, known Fetched) (Fetched, error) {
 	location, err := s.locate(ctx, trustDomain)
 	if err != nil {
@@ -129,8 +124,7 @@ func (s *Service) locate(ctx context.Context, trustDomain string) (string, error
 	return document.TrustBundleURI, nil
 }
 
-// get makes one request to the URL of the known document, which it returns if the
-// service says that it has not changed.
+// get requests the URL of the known document, which it returns if that has not changed.
 func (s *Service) get(ctx context.Context, op string, known Fetched, limit int64) (Fetched, error) {
 	u, err := margo.HTTPS(known.URL)
 	if err != nil {

@@ -17,18 +17,15 @@ import (
 	"time"
 )
 
-// minSigningRSA is the smallest RSA key that may sign requests. The standard
-// sets no bound before rc.3; 2048 bits is what RFC 9421's own keys have, and
-// what is in use.
+// minSigningRSA is the smallest RSA key that may sign requests. The standard sets no bound before
+// rc.3; 2048 bits is what RFC 9421's own keys have and what is in use.
 const minSigningRSA = 2048
 
-// signatureLabel names the one signature of a request.
 const signatureLabel = "sig1"
 
-// Signer signs requests as HTTP Message Signatures (RFC 9421), together with
-// the digest of their body (RFC 9530). It covers what the standard asks for
-// and names the key by the SHA-256 of its SubjectPublicKeyInfo in
-// hexadecimal. It is safe for concurrent use.
+// Signer signs requests as HTTP Message Signatures (RFC 9421) with the digest of their body (RFC
+// 9530). It covers what the standard asks for, and names the key by the hexadecimal
+// SHA-256 of its SubjectPublicKeyInfo. It is safe for concurrent use.
 type Signer struct {
 	key   crypto.Signer // *ecdsa.PrivateKey or *rsa.PrivateKey
 	hash  crypto.Hash
@@ -36,10 +33,9 @@ type Signer struct {
 	now   func() time.Time
 }
 
-// NewSigner makes a signer from ECDSA keys of the curves P-256 and P-384 and RSA
-// keys of at least 2048 bits (AUTH-09). Of RSA it makes rsa-v1_5-sha256: the
-// standard's rsa-pss-sha256 is not registered. The clock gives the time of
-// each signature; nil: the system's.
+// NewSigner makes a signer from ECDSA keys of the curves P-256 and P-384 and RSA keys of at least
+// 2048 bits (AUTH-09). RSA keys sign with rsa-v1_5-sha256: the standard's rsa-pss-sha256 is not
+// registered. The clock dates signatures; nil: the system's.
 func NewSigner(key crypto.Signer, now func() time.Time) (*Signer, error) {
 	s := &Signer{key: key, now: now}
 	if now == nil {
@@ -77,10 +73,9 @@ func hashFor(key crypto.Signer) (crypto.Hash, error) {
 	return 0, fmt.Errorf("the key must be ECDSA or RSA, it is %T", key)
 }
 
-// Sign adds Content-Digest, Signature-Input and Signature to a request, in
-// place of any that it has. The body is what will be sent; nil or empty: none
-// (AUTH-06 ... AUTH-08). Each attempt to send a request needs a signature of
-// its own, since its time is part of it (AUTH-11).
+// Sign sets Content-Digest, Signature-Input and Signature of a request. The body is what will be
+// sent; nil or empty: none (AUTH-06 ... AUTH-08). Each attempt to send a request needs its own
+// signature, which includes its time (AUTH-11).
 func (s *Signer) Sign(r *http.Request, body []byte) error {
 	r.Header.Del("Content-Digest")
 	if len(body) > 0 {
@@ -119,9 +114,8 @@ func (s *Signer) sign(base []byte) ([]byte, error) {
 	return raw, nil
 }
 
-// signatureBase gives the text that is signed (RFC 9421, 2.5), and the value of
-// Signature-Input that goes with it. A request without a body has no digest to
-// cover (AUTH-07).
+// signatureBase gives the text that is signed (RFC 9421, 2.5), and its value of Signature-Input.
+// A request without a body has no digest to cover (AUTH-07).
 func signatureBase(r *http.Request, parameters string) (base, input string, err error) {
 	if r.URL.Opaque != "" || r.URL.Scheme == "" {
 		return "", "", errors.New("the URL of the request is not absolute")
@@ -149,7 +143,7 @@ func sentHost(r *http.Request) string {
 	if host == "" {
 		host = r.URL.Host
 	}
-	// The zone of an IPv6 address means nothing to others and is not sent.
+	// The zone of an IPv6 address is local and not sent.
 	zone, end := strings.LastIndexByte(host, '%'), strings.LastIndexByte(host, ']')
 	if strings.HasPrefix(host, "[") && zone > 0 && zone < end {
 		host = host[:zone] + host[end:]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Keeper keeps one record across restarts. What is in it is this package's.
+// Keeper keeps one opaque record across restarts.
 type Keeper interface {
 	// Keep replaces the record, durably.
 	Keep(record []byte) error
@@ -25,14 +25,13 @@ type BundleOptions struct {
 	// Fetch gets the bundle of a trust domain: Service.Bundle.
 	Fetch  func(ctx context.Context, trustDomain string, known Fetched) (Fetched, error)
 	Keeper Keeper
-	// Interval is how often the bundle is fetched where it does not say so
-	// itself; 0: daily (ID-23).
+	// Interval is how often the bundle is fetched if it gives no interval; 0: daily (ID-23).
 	Interval time.Duration
-	// Silence tells for how long from now on no request may be made (POL-01);
-	// nil: there is no such time.
+	// Silence tells how long from now no request may be made (POL-01); nil: requests are never
+	// held back.
 	Silence func() time.Duration
-	// Accepted is called after a bundle other than the one before came into
-	// force, without any lock held; nil: nothing is.
+	// Accepted is called, without any lock held, after another bundle came into force; may be
+	// nil.
 	Accepted func()
 
 	Now    func() time.Time
@@ -41,11 +40,9 @@ type BundleOptions struct {
 	Random func() float64 // for tests; nil: numbers in [0, 1)
 }
 
-// BundleSource gives an Identity the trust bundle of its trust domain, as the
-// identity service publishes it, and keeps the last good one for the times
-// without a network (ID-24). It owns the record of the Keeper and the schedule;
-// it never withdraws a bundle, however old (ID-22). It is safe for concurrent
-// use.
+// BundleSource gives an Identity the trust bundle that the identity service publishes, and keeps
+// the last good one for times without a network (ID-24). It owns the Keeper's record and the
+// schedule, and never withdraws a bundle, however old (ID-22). It is safe for concurrent use.
 type BundleSource struct {
 	options BundleOptions
 	logger  *slog.Logger
@@ -73,7 +70,7 @@ type keptRecord struct {
 	Fetched
 }
 
-// BundleStatus is what there is to know about a trust bundle, for people.
+// BundleStatus describes a trust bundle for people.
 type BundleStatus struct {
 	TrustDomain string    // "": there is no bundle
 	Anchors     int       // of the bundle
@@ -92,9 +89,9 @@ func NewBundleSource(o BundleOptions) *BundleSource {
 	return &BundleSource{options: o, logger: o.Logger, poked: make(chan struct{}, 1)}
 }
 
-// Follow makes an identity use the bundles of this source from now on, at once
-// the last good one if it is of the identity's trust domain. To be called after each
-// Load: replaced files may be of another trust domain.
+// Follow makes an identity use the bundles of this source, starting with the last good one if it
+// is of the identity's trust domain. Call it after each Load: replaced files may be of another
+// trust domain.
 func (s *BundleSource) Follow(i *Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,9 +106,8 @@ func (s *BundleSource) Follow(i *Identity) {
 	s.poke()
 }
 
-// Refresh asks for the bundle earlier than it is due, because it may be
-// outdated: the WFM's certificate leads to none of its anchors. It does not
-// wait, and comes to nothing while the last attempt is only minutes ago or the
+// Refresh requests the bundle before it is due, because the WFM's certificate leads to none of
+// its anchors. It does not wait, and does nothing within minutes of the last attempt or while the
 // service has asked for silence.
 func (s *BundleSource) Refresh() {
 	s.mu.Lock()
@@ -120,7 +116,7 @@ func (s *BundleSource) Refresh() {
 	s.poke()
 }
 
-// Status tells about the present bundle and the last attempt.
+// Status describes the present bundle and the last attempt.
 func (s *BundleSource) Status() BundleStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,8 +128,8 @@ func (s *BundleSource) Status() BundleStatus {
 	return status
 }
 
-// Run fetches the bundle whenever it is due, until ctx is done. It waits for
-// an identity first: the trust domain is its own.
+// Run fetches the bundle whenever it is due, until ctx is done. It first waits for an identity,
+// which has the trust domain.
 func (s *BundleSource) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var due <-chan time.Time
@@ -150,7 +146,7 @@ func (s *BundleSource) Run(ctx context.Context) error {
 	return nil
 }
 
-// left is how long it is to the next attempt; false: there is no identity yet.
+// left is the time to the next attempt; false: there is no identity yet.
 func (s *BundleSource) left() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,8 +162,7 @@ func (s *BundleSource) left() (time.Duration, bool) {
 	return left, true
 }
 
-// Fetch makes one attempt now, beside the schedule, for a look at the service. There
-// has to be an identity.
+// Fetch makes one attempt now, outside the schedule. There has to be an identity.
 func (s *BundleSource) Fetch(ctx context.Context) error {
 	s.refresh(ctx)
 	if err := ctx.Err(); err != nil {
@@ -176,7 +171,6 @@ func (s *BundleSource) Fetch(ctx context.Context) error {
 	return s.Status().Err
 }
 
-// refresh makes one attempt and plans the next.
 func (s *BundleSource) refresh(ctx context.Context) {
 	if s.options.Silence != nil {
 		if silence := s.options.Silence(); silence > 0 {
@@ -230,7 +224,7 @@ func (s *BundleSource) refresh(ctx context.Context) {
 	}
 }
 
-// accept puts a bundle to use, or leaves the one before (ID-19, ID-22).
+// accept puts a bundle to use, or keeps the one before (ID-19, ID-22).
 func (s *BundleSource) accept(domain string, fetched Fetched) error {
 	bundle, err := ParseTrustBundle(fetched.Data)
 	if err != nil {
@@ -250,8 +244,8 @@ func (s *BundleSource) accept(domain string, fetched Fetched) error {
 	return nil
 }
 
-// keep writes the record. Where that fails, the bundle is in use all the same
-// and written after a later refresh.
+// keep writes the record. If that fails, the bundle is still used, and written after a later
+// refresh.
 func (s *BundleSource) keep() {
 	record, err := json.Marshal(s.kept)
 	if err == nil {

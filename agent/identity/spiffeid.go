@@ -7,24 +7,22 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// maxIDLength is the limit that the SPIFFE standard sets for an ID.
+// maxIDLength is the SPIFFE standard's limit.
 const maxIDLength = 2048
 
-// ID is a SPIFFE ID of one of the two forms that the management interface
-// knows:
+// ID is a SPIFFE ID of one of the management interface's two forms:
 //
 //	spiffe://<TrustDomain>/margo/wfm/<WFM>
 //	spiffe://<TrustDomain>/margo/wfm/<WFM>/client/<Client>
 //
-// The segments are compared as they are and mean nothing (ID-26).
+// The segments are opaque and compared exactly (ID-26).
 type ID struct {
 	TrustDomain string
 	WFM         string
 	Client      string // empty for a WFM
 }
 
-// ParseSPIFFEID reads the SPIFFE ID of a WFM or of a client. Everything else
-// is an error, other SPIFFE IDs included.
+// ParseSPIFFEID reads the SPIFFE ID of a WFM or client; any other is an error.
 func ParseSPIFFEID(s string) (ID, error) {
 	if len(s) > maxIDLength {
 		return ID{}, fmt.Errorf("SPIFFE ID has %d bytes; the limit is %d", len(s), maxIDLength)

@@ -20,10 +20,9 @@ const (
 	skew = 5 * time.Minute
 )
 
-// authenticate checks an X.509-SVID, leaf first, and tells whose it is. The
-// steps and their order are those of the standard's identity profile; the error
-// is for the first that fails. Whether it is the party wanted, the last step, is
-// the caller's to say.
+// authenticate checks an X.509-SVID, leaf first, and returns its ID. It follows the steps of the
+// standard's identity profile in order; the error is of the first that fails. The last step,
+// whether it is the expected party, is the caller's.
 func (i *Identity) authenticate(chain []*x509.Certificate) (spiffeid.ID, *Error) {
 	const unknown = "certificate"
 	switch {
@@ -62,9 +61,9 @@ func (i *Identity) authenticate(chain []*x509.Certificate) (spiffeid.ID, *Error)
 	return id, nil
 }
 
-// verifyChain checks a chain at the present, or where the clock is known to be wrong at
-// a later time: a WFM's certificate is renewed every few days, and a device that lost its
-// clock while it was offline would otherwise never learn the time from its WFM.
+// verifyChain checks a chain at the present or, if the clock is known to be wrong, at a later
+// time: a WFM's certificate is renewed every few days, and a device that lost its clock while
+// offline would otherwise never learn the time from its WFM.
 func (i *Identity) verifyChain(chain []*x509.Certificate) *Error {
 	bundle := i.bundle.Load()
 	if bundle == nil {
@@ -91,10 +90,9 @@ func (i *Identity) verifyChain(chain []*x509.Certificate) *Error {
 	return nil
 }
 
-// soonest verifies a chain at the present or, where that is refused since the chain is not
-// valid yet, at the first later time at which it is: within the skew, or at any time where
-// the clock is known to be wrong, since the chain was issued meanwhile. What ended before
-// is expired by any clock.
+// soonest verifies a chain at the present or, if it is not valid yet, at the first later time at
+// which it is: within the skew, or any time if the clock is known to be wrong, since the chain
+// was issued meanwhile. What ended before is expired by any clock.
 func soonest(
 	now time.Time, skew time.Duration, wrongClock func() (time.Time, bool), verify func(at time.Time) error,
 ) (at time.Time, err error) {
