@@ -19,15 +19,14 @@ var (
 	errSlow    = errors.New("the answer takes too long")
 )
 
-// watch derives a context that ends with errStalled when poke has not been called
-// for the timeout. Call stop when done.
+// watch derives a context that ends with errStalled when poke is not called for the timeout. Call
+// stop when done.
 func watch(ctx context.Context, timeout time.Duration) (watched context.Context, poke, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(timeout, func() { cancel(errStalled) })
 	return watched, func() { timer.Reset(timeout) }, func() { timer.Stop(); cancel(nil) }
 }
 
-// noted is a reader whose reads are observed.
 type noted struct {
 	io.Reader
 	note func(n int, err error) error // gives the error of a read that brought n bytes
@@ -38,8 +37,8 @@ func (r noted) Read(p []byte) (int, error) {
 	return n, r.note(n, err)
 }
 
-// limited fails with ErrTooLarge where more than the limit comes; in contrast
-// to io.LimitReader, whose end cannot be told from that of the content.
+// limited fails with ErrTooLarge beyond the limit, which io.LimitReader would make look like the
+// end of the content.
 func limited(r io.Reader, limit int64) io.Reader {
 	return noted{r, func(n int, err error) error {
 		if limit -= int64(n); limit < 0 {
@@ -61,9 +60,8 @@ func contentEncoding(h http.Header) (string, error) {
 	}
 }
 
-// isPage reports whether content begins as an HTML page does, which portals and proxies
-// send in place of a WFM. The media type alone does not tell: some frameworks call every
-// answer HTML.
+// isPage reports whether content begins as an HTML page, which portals and proxies send in place
+// of a WFM. The media type alone does not tell: some frameworks call every answer HTML.
 func isPage(h http.Header, begin []byte) bool {
 	return mediaTypeOf(h) == "text/html" && strings.HasPrefix(http.DetectContentType(begin), "text/html")
 }
@@ -74,7 +72,7 @@ func mediaTypeOf(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// skim is the beginning of a body whose header decides, as far as it can be read.
+// skim reads the beginning of a body whose header decides, as far as possible.
 func skim(h http.Header, body io.Reader, limit int64) []byte {
 	encoding, err := contentEncoding(h)
 	if err == nil && encoding == "gzip" {
@@ -87,8 +85,7 @@ func skim(h http.Header, body io.Reader, limit int64) []byte {
 	return content
 }
 
-// readBody reads at most limit bytes, undoing gzip on the way where told to.
-// The limit holds for what is received and for what it expands to.
+// readBody reads at most limit bytes, both as received and after undoing gzip.
 func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {
 	r = limited(r, limit)
 	if encoding == "gzip" {
@@ -104,7 +101,6 @@ func readBody(r io.Reader, encoding string, limit int64) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// expand undoes gzip, up to limit bytes.
 func expand(r io.Reader, limit int64) (io.Reader, error) {
 	expanded, err := gzip.NewReader(r)
 	if err != nil {

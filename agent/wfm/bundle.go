@@ -13,11 +13,10 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// readBundle reads the documents out of a bundle whose digest has been checked,
-// one at a time, and gives them to each, which must not keep the bytes. The
-// bundle has to hold exactly those that the manifest refers to (DS-16), which
-// is known at its end only; which file is which is told by the digests, names
-// mean nothing. An error of each ends it, and is returned as it is.
+// readBundle gives the documents of a bundle whose digest has been checked to each, one at a
+// time; each must not keep the bytes. The bundle has to hold exactly those that the manifest
+// refers to (DS-16), which is known only at its end; digests identify the files, and names mean
+// nothing. An error of each ends it and is returned unchanged.
 func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, each func(digest.Digest, []byte) error) error {
 	expected := make(map[digest.Digest]int, len(refs))
 	for _, ref := range refs {
@@ -79,7 +78,7 @@ func readBundle(archive io.Reader, refs []margo.DeploymentRef, limits Limits, ea
 	}
 }
 
-// checkEntry says whether an entry is a file to read, or passed over.
+// checkEntry says whether to read an entry as a file or to skip it.
 func checkEntry(header *tar.Header, limits Limits) (regular bool, err error) {
 	switch {
 	case header.Typeflag == tar.TypeXGlobalHeader:

@@ -22,43 +22,41 @@ import (
 
 // Options configure a Client.
 type Options struct {
-	// URL is where the WFM's interface begins: https, with a path where it is
-	// mounted below one. Routing information only (ID-27).
+	// URL is the base of the WFM's interface: https, with a path if it is mounted below one. It
+	// is routing information only (ID-27).
 	URL string
-	// TLS authenticates the WFM and, with mutual TLS, the device: identity.Identity
-	// makes it for rc.3, identity.ServerTLS for the dialects before it and for
-	// gateways that terminate TLS in front of a WFM.
+	// TLS authenticates the WFM and, with mutual TLS, the device. identity.Identity makes it for
+	// rc.3, identity.ServerTLS for earlier dialects and gateways that terminate TLS.
 	TLS *tls.Config
-	// Trust changes whenever TLS relies on other anchors or certificates than before: no
-	// request is made over an older connection (ID-13). Nil: it never changes.
+	// Trust changes whenever TLS relies on other anchors or certificates: no request is made over
+	// an older connection (ID-13). Nil: it never changes.
 	Trust func() uint64
-	// Dialect is what the WFM speaks; RC3 if zero. It is never changed after a refusal:
-	// that would let a downgrade happen.
+	// Dialect is what the WFM speaks; RC3 if zero. It is not changed after a refusal: that would
+	// allow a downgrade.
 	Dialect margo.Revision
-	// ClientID is what Onboard returned before; empty: not onboarded yet. RC3 has none.
+	// ClientID is the result of an earlier Onboard; empty: not onboarded yet. RC3 has none.
 	ClientID string
-	// Habits are what Client.Habits told of this WFM before.
+	// Habits are earlier Client.Habits of this WFM.
 	Habits Habits
-	// Sign signs a request of a dialect before rc.3, which all need it: as
-	// identity.Device does. It is called for each attempt just before it is sent.
+	// Sign signs a request, as all dialects before rc.3 need: identity.Device does. It is called
+	// just before each attempt.
 	Sign func(r *http.Request, body []byte) error
-	// Authorization gives the value of the header of that name, for a gateway in
-	// front of the WFM; nil: none is sent. It is called for each request.
+	// Authorization gives that header's value, for a gateway in front of the WFM; nil: none is
+	// sent. It is called for each request.
 	Authorization func() (string, error)
 	// Dial makes the connections to the WFM; nil: net.Dialer does.
 	Dial Dial
 	// Logger is told what is tolerated; nil: nothing is logged.
 	Logger *slog.Logger
 	Limits Limits
-	// Strict refuses deployments whose ids are not UUIDs, and takes documents
-	// from the bundle alone, which then has to be there.
+	// Strict refuses deployments whose ids are not UUIDs, and takes documents only from
+	// the bundle, which then must exist.
 	Strict bool
-	// Timeout is how long the WFM may be silent, from the first attempt to
-	// connect to the last byte; 0: 30 s.
+	// Timeout bounds the WFM's silence, from the first attempt to connect to the last byte; 0: 30
+	// s.
 	Timeout time.Duration
-	// Spool keeps what has come so far of a bundle, so that its transfer goes
-	// on where it broke off; nil: documents come one by one, unless Strict is set,
-	// which needs it.
+	// Spool keeps the received part of a bundle, so that its transfer can resume; nil: documents
+	// come one by one, unless Strict is set, which needs it.
 	Spool Spool
 }
 
@@ -84,7 +82,7 @@ type Client struct {
 	said sync.Map // messages of warnOnce
 }
 
-// New makes a client; nothing is sent yet.
+// New makes a client without sending anything.
 func New(o Options) (*Client, error) {
 	base, err := margo.HTTPS(o.URL)
 	switch {
@@ -119,20 +117,18 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// warnOnce logs an oddity of a WFM the first time that it shows.
+// warnOnce logs an oddity of a WFM once.
 func (c *Client) warnOnce(message string, args ...any) {
 	if _, said := c.said.LoadOrStore(message, true); !said {
 		c.options.Logger.Warn(message, args...)
 	}
 }
 
-// CloseIdle gives up all connections: idle ones now, the others as soon as the
-// answer they carry has been read.
+// CloseIdle closes all connections: idle ones now, the others when their answer has been read.
 func (c *Client) CloseIdle() { c.wire.retire() }
 
-// ServerTime is the present as the authenticated WFM told it with its latest
-// answer of any kind; zero before the first. A device without a clock of its
-// own can learn from it.
+// ServerTime is the present according to the authenticated WFM's latest answer; zero before the
+// first. A device without a clock can learn from it.
 func (c *Client) ServerTime() time.Time {
 	if t := c.serverTime.Load(); t != nil {
 		return t.told
@@ -140,9 +136,8 @@ func (c *Client) ServerTime() time.Time {
 	return time.Time{}
 }
 
-// ServerLag is how far a clock of this device, which shows now, is behind that
-// of the WFM as its latest answer told it; negative: ahead. It is false before
-// the first.
+// ServerLag is how far a clock that shows now is behind that of the WFM, by its latest answer;
+// negative: ahead. It is false before the first.
 func (c *Client) ServerLag(now time.Time) (time.Duration, bool) {
 	if t := c.serverTime.Load(); t != nil {
 		return t.told.Sub(now.Add(-time.Since(t.heard))), true
@@ -166,8 +161,7 @@ type request struct {
 	limit    int64       // of the answer's body; 0: it is not read
 	unsigned bool        // in all dialects
 
-	// sink, if not nil, reads the body of a successful answer as it came;
-	// limit bounds the time for it.
+	// sink, if not nil, reads the raw body of a successful answer; limit bounds the time for it.
 	sink func(response *http.Response, body io.Reader) error
 }
 
@@ -179,9 +173,8 @@ type answer struct {
 	body   []byte
 }
 
-// do sends a request and reads the answer. Its errors are *Error for an answer
-// that is no success, *connectionError where none arrived, and those of the
-// content.
+// do sends a request and reads the answer. Its errors are *Error for an unsuccessful answer,
+// *connectionError if none arrived, and those of the content.
 func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	if r.url == nil {
 		var err error
@@ -229,8 +222,8 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	default:
 		content, err = readBody(body, encoding, r.limit)
 	}
-	// Even without an error: a server that notices that the client is leaving
-	// may end the body in good order while the connection is being closed.
+	// Even without an error: a server that notices the client leaving may end the body in good
+	// order while the connection is being closed.
 	err = cause(ctx, err)
 	switch {
 	case err == nil:
@@ -268,16 +261,13 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	if err := c.authenticate(httpRequest, r); err != nil {
 		return nil, err
 	}
-	// Not an http.Client: there are no cookies here, and a redirect is an
-	// answer like any other that is no success.
-	// A connection that turns out to be dead is replaced by the transport, which
-	// sends the same bytes again: a signature then is older by no more than the
-	// timeout.
+	// Not an http.Client: there are no cookies, and a redirect is an unsuccessful answer like any
+	// other. The transport replaces a dead connection and sends the same bytes again: a signature
+	// is then older by no more than the timeout.
 	return c.wire.transport().RoundTrip(httpRequest)
 }
 
-// authenticate adds what shows the WFM, or a gateway in front of it, who is
-// asking.
+// authenticate identifies the device to the WFM or to a gateway in front of it.
 func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 	if c.options.Authorization != nil {
 		value, err := c.options.Authorization()
@@ -292,7 +282,7 @@ func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 	return nil
 }
 
-// refusal is the error for an answer that is no success, with all it says.
+// refusal is the error for an unsuccessful answer, with all it says.
 func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Error {
 	e := &Error{Op: r.op, Who: r.who, Status: response.StatusCode}
 	if e.Status >= 300 && e.Status <= 399 {
@@ -306,8 +296,8 @@ func (c *Client) refusal(r request, response *http.Response, body io.Reader) *Er
 	return e
 }
 
-// meaning is what an answer says about this client, rather than about the
-// request, in dialects and at gateways that identify it by request.
+// meaning is what an answer says about this client rather than the request, in dialects and at
+// gateways that identify it by request.
 func (c *Client) meaning(r request, e *Error) error {
 	switch {
 	case e.Status == http.StatusUnauthorized && (c.options.Dialect.Signed() || c.options.Authorization != nil):
@@ -325,8 +315,7 @@ func (c *Client) noteTime(h http.Header) {
 	}
 }
 
-// cause is why a request failed: the reason for which it was given up, if it
-// was.
+// cause is why a request failed: the reason for giving it up, if it was given up.
 func cause(ctx context.Context, err error) error {
 	if given := context.Cause(ctx); given != nil {
 		return given

@@ -11,10 +11,9 @@ import (
 // Dial makes a connection, as net.Dialer.DialContext does.
 type Dial = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// connections gives out transports whose connections do not grow old: after a
-// while the transport is replaced as a whole. The old one gets no further
-// request, so that each of its connections is closed when its last answer has
-// been read.
+// connections gives out transports whose connections do not grow old: after a while the transport
+// is replaced as a whole and gets no further request, so that each of its connections is closed
+// when its last answer has been read.
 type connections struct {
 	Options // with all defaults
 
@@ -24,7 +23,6 @@ type connections struct {
 	trusted uint64 // what Trust gave for current
 }
 
-// newConnections makes the connections of a client with these options.
 func newConnections(o Options) *connections {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: o.Timeout, KeepAlive: 30 * time.Second}).DialContext
@@ -47,15 +45,15 @@ func (c *connections) transport() *http.Transport {
 	return c.current
 }
 
-// retire gives all present connections up.
+// retire gives up all present connections.
 func (c *connections) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replace(nil)
 }
 
-// replace closes idle connections. An http.Transport then also closes busy
-// ones as they become idle, until its next request; there is none.
+// replace closes idle connections. An http.Transport then also closes busy ones as they become
+// idle, until its next request; there is none.
 func (c *connections) replace(next *http.Transport) {
 	if c.current != nil {
 		c.current.CloseIdleConnections()

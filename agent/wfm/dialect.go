@@ -13,8 +13,7 @@ import (
 // ErrNotOnboarded: the dialect needs a client id, and there is none yet.
 var ErrNotOnboarded = errors.New("the client is not onboarded")
 
-// endpoint is the URL of a resource of this client. Ids and digests go into it as
-// they are: nothing in them needs to be escaped (A-62).
+// endpoint is the URL of a resource of this client. Ids and digests need no escaping (A-62).
 func (c *Client) endpoint(resource string) (*url.URL, error) {
 	if !c.options.Dialect.Signed() {
 		return c.base.JoinPath("api/v1", resource), nil
@@ -26,12 +25,12 @@ func (c *Client) endpoint(resource string) (*url.URL, error) {
 	return c.base.JoinPath("api/v1/clients", id, resource), nil
 }
 
-// ClientID is the id that the WFM knows this client by; empty before it is
-// onboarded, and where the dialect has none.
+// ClientID is the id that the WFM knows this client by; empty before it is onboarded, and in
+// dialects without one.
 func (c *Client) ClientID() string { return *c.clientID.Load() }
 
-// Habits are departures from a dialect before rc.3 that the answers of a WFM show and
-// that the device adapts to. They outlive a Client.
+// Habits are departures from a dialect before rc.3 that a WFM's answers reveal and the device
+// adapts to. They outlive a Client.
 type Habits struct {
 	// CapitalisedStates: it knows the states of a deployment by capitalised names.
 	CapitalisedStates bool `json:"capitalisedStates,omitempty"`
@@ -39,7 +38,7 @@ type Habits struct {
 	ClientIDAsDevice bool `json:"clientIdAsDevice,omitempty"`
 }
 
-// Habits are those that are known by now.
+// Habits are those known so far.
 func (c *Client) Habits() Habits { return *c.habits.Load() }
 
 // learn notes a habit. Concurrent calls may lose one, which shows again.
@@ -53,13 +52,11 @@ type form struct {
 	method, resource string
 }
 
-// allCapabilities is the resource of capabilities in rc.1.
 const allCapabilities = "capabilities"
 
-// capabilityForms are the ways to report the capabilities of a device. Before
-// rc.3 the first report is a POST and the later ones are PUTs; a client that does
-// not know which it is tries PUT first (CAP-06, A-25). Some servers have the path
-// of another revision (A-26).
+// capabilityForms are the ways to report capabilities. Before rc.3 the first report is a POST and
+// later ones are PUTs; a client that does not know which it is tries PUT first (CAP-06, A-25).
+// Some servers have the path of another revision (A-26).
 func (c *Client) capabilityForms(deviceID string) []form {
 	if !c.options.Dialect.Signed() {
 		return []form{{http.MethodPut, "capabilities/" + deviceID}}
@@ -81,9 +78,8 @@ func (c *Client) capabilityForms(deviceID string) []form {
 	return forms
 }
 
-// statusForms are the ways to report a status: early servers of rc.1 have the
-// path in the singular, and a WFM in the field has its end in the plural. Which
-// one a WFM has is found out once (A-26).
+// statusForms are the ways to report a status: early servers of rc.1 have a singular path, and a
+// WFM in the field a plural end. Which one a WFM has is found out once (A-26).
 func (c *Client) statusForms(deploymentID string) []form {
 	deploymentID = url.PathEscape(deploymentID) // one that is refused may be anything
 	forms := []form{
@@ -103,8 +99,8 @@ func (c *Client) statusForms(deploymentID string) []form {
 	return forms[:1]
 }
 
-// otherForm reports whether an answer means that the form of the request is not
-// the WFM's: no such path, no such method, or nothing left to create.
+// otherForm reports whether an answer means that the WFM has another form of the request: no such
+// path, no such method, or nothing left to create.
 func otherForm(used form, err error) bool {
 	switch statusOf(err) {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:

@@ -14,21 +14,20 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// What the choice between the bundle and single documents counts with.
+// Estimates for the choice between the bundle and single documents.
 const (
 	roundTrip       = 4 << 10 // bytes that could have been received while waiting for an answer
 	assumedDocument = 2 << 10 // size of a document that the manifest gives none for
 )
 
-// Documents fetches deployment documents that the manifest refers to, as the
-// bundle or one by one, whichever moves less; what cannot be had one way is fetched
-// the other way once (DS-12). What arrived and does not match its digest ends the
-// fetch: package margo says why. Each one needed is given to keep as soon as
-// it is verified (AD-01), one at a time and once each; keep must not hold on to
-// the bytes. Those of a bundle are given only when it is right as a whole.
+// Documents fetches deployment documents that the manifest refers to, as the bundle or one by
+// one, whichever moves less, and once the other way if the first fails (DS-12). What does not
+// match its digest ends the fetch: package margo says why. Each needed one is given to keep once,
+// as soon as it is verified (AD-01), one at a time; keep must not hold on to the bytes. Those of
+// a bundle are given only when it is right as a whole.
 //
-// nil says that all of them were given. With an error some may be missing; an
-// error of keep ends the fetch and is returned as it is.
+// nil says that all of them were given. With an error some may be missing; an error of keep ends
+// the fetch and is returned unchanged.
 func (c *Client) Documents(
 	ctx context.Context, m *Manifest, need []margo.DeploymentRef, keep func(d digest.Digest, document []byte) error,
 ) error {
@@ -90,9 +89,8 @@ func (f *fetch) by(ctx context.Context, w way) error {
 	return f.singles(ctx)
 }
 
-// otherWayMayHelp reports whether the documents may be had the other way: what is
-// wrong is the one artifact, or the room for it, or the WFM cannot serve that one. A
-// WFM that cannot be reached, or refuses, will do so either way.
+// otherWayMayHelp reports whether the fault lies in this artifact, in the room for it, or in the
+// WFM's serving it. A WFM that is unreachable, or refuses, will do so either way.
 func otherWayMayHelp(err error) bool {
 	var failed *Error
 	switch {
@@ -104,7 +102,7 @@ func otherWayMayHelp(err error) bool {
 	return isOfArtifact(err)
 }
 
-// isOfArtifact reports whether it is the artifact that is wrong, or the room for it.
+// isOfArtifact reports whether the fault lies in the artifact or the room for it.
 func isOfArtifact(err error) bool {
 	for _, content := range []error{
 		ErrSuperseded, ErrDigestMismatch, ErrTooLarge, ErrBundle, errEncoding, errSpool, errRange, io.ErrUnexpectedEOF,
@@ -116,7 +114,6 @@ func isOfArtifact(err error) bool {
 	return false
 }
 
-// fetch is one call of Documents.
 type fetch struct {
 	client   *Client
 	manifest *margo.StateManifest
@@ -125,12 +122,11 @@ type fetch struct {
 	keep     func(digest.Digest, []byte) error
 	kept     error // of keep: it ends the fetch
 
-	// template: URLs of the manifest are known not to work, those made from the
-	// base URL are.
+	// template: the manifest's URLs are known not to work, those made from the base URL are.
 	template bool
 }
 
-// give gives a verified document to the caller, if it is still missing.
+// give gives a verified document to the caller if it is still missing.
 func (f *fetch) give(d digest.Digest, document []byte) error {
 	if !f.missing[d] {
 		return nil
@@ -147,8 +143,8 @@ func (f *fetch) give(d digest.Digest, document []byte) error {
 	return nil
 }
 
-// bundleFirst weighs bytes and round trips. Sizes are hints: a wrong one makes
-// the transfer longer, never the result different (DS-13).
+// bundleFirst weighs bytes and round trips. Sizes are hints: a wrong one makes the transfer
+// longer, never the result different (DS-13).
 func (f *fetch) bundleFirst() bool {
 	if f.client.garbled.Load() {
 		return true
@@ -222,8 +218,8 @@ func (f *fetch) singles(ctx context.Context) error {
 	return nil
 }
 
-// bundle reads the bundle twice: what it holds is known at its end, and nothing
-// of it is used before (DS-16).
+// bundle reads the bundle twice: its content is known only at its end, and nothing of it is used
+// before (DS-16).
 func (f *fetch) bundle(ctx context.Context) error {
 	select {
 	case f.client.spooling <- struct{}{}:
@@ -272,11 +268,9 @@ func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
 	return readBundle(archive, f.manifest.All(), f.client.options.Limits, each)
 }
 
-// try fetches an artifact from the URL that the manifest gives or, where that
-// leads nowhere, from its resource below the base URL:
-// some servers are mounted under a prefix and do not say so in their URLs
-// some still write those of an earlier revision. get is called with the
-// request for one of them, and checks what comes.
+// try fetches an artifact from the manifest's URL or, if that leads nowhere, from its resource
+// below the base URL: some servers omit their mount prefix from URLs, some still write
+// those of an earlier revision. get is called with the request, and checks the answer.
 func (f *fetch) try(ctx context.Context, written string, r request, get func(request) error) error {
 	own, err := f.client.endpoint(r.resource)
 	if err != nil {
@@ -305,9 +299,9 @@ func (f *fetch) try(ctx context.Context, written string, r request, get func(req
 	return err
 }
 
-// resolve gives the URL that the manifest wrote, or nil where there is none that can
-// be used. One that leads to another server is not followed: what lies near a device
-// may trust it, and a WFM has to serve the path of the interface in any case.
+// resolve gives the URL that the manifest wrote, or nil if it is unusable. One that leads to
+// another server is not followed: servers near a device may trust it, and a WFM has to serve the
+// interface's own path anyway.
 func (f *fetch) resolve(written string) *url.URL {
 	if written == "" || f.template {
 		return nil

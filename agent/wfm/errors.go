@@ -14,33 +14,30 @@ var ErrNotModified = errors.New("the state manifest has not changed")
 
 // Reasons why the WFM's content cannot be used.
 var (
-	// ErrSuperseded: a document is not available under its digest. It says
-	// nothing about the deployment (DS-14); the manifest is probably outdated
-	// and should be fetched again, without an ETag.
+	// ErrSuperseded: a document is not available under its digest. The manifest is probably
+	// outdated and should be fetched again without an ETag; the deployment is not affected
+	// (DS-14).
 	ErrSuperseded = errors.New("no longer available; a newer state manifest may exist")
 	// ErrDigestMismatch: the bytes are not those that the manifest names (DS-18).
 	ErrDigestMismatch = errors.New("content does not match its digest")
 	// ErrTooLarge: the content is larger than the device can take.
 	ErrTooLarge = errors.New("content is larger than its limit")
-	// ErrBundle: the bundle is broken, or does not hold exactly the documents
-	// of the manifest (DS-16).
+	// ErrBundle: the bundle is broken, or does not hold exactly the manifest's documents (DS-16).
 	ErrBundle = errors.New("bundle is invalid")
 	// ErrContentType: the answer to a poll is no state manifest.
 	ErrContentType = errors.New("answer is not a state manifest")
 
-	// ErrClientUnknown: the WFM does not know the client id (any more): the
-	// client has to be onboarded again.
+	// ErrClientUnknown: the WFM does not know the client id (any more): onboard the client again.
 	ErrClientUnknown = errors.New("the WFM does not know this client's id")
-	// ErrUnauthenticated: the WFM does not accept the signature, or a gateway the
-	// credentials. The device's clock and key are what to look at; repeating the
-	// request does not help.
+	// ErrUnauthenticated: the WFM does not accept the signature, or a gateway the credentials.
+	// Repeating the request does not help.
 	ErrUnauthenticated = errors.New("check this device's clock and its key or credentials")
 
 	errPage     = errors.New("a captive portal answered instead of the WFM")
 	errEncoding = errors.New("cannot decode the content encoding")
 )
 
-// Error is an answer of the WFM, or of the identity service, that is no success.
+// Error is an unsuccessful answer of the WFM or the identity service.
 type Error struct {
 	Op         string // what was tried, e.g. "get state manifest"
 	Who        string // answered; empty: the WFM
@@ -54,7 +51,7 @@ type Error struct {
 	patience time.Duration // before it makes sense to try again, whatever the WFM asked for
 }
 
-// statusOf is the status of the answer that an error is, or is made of; 0: it is none.
+// statusOf is the status of the answer in an error; 0: none.
 func statusOf(err error) int {
 	var refused *Error
 	if !errors.As(err, &refused) {
@@ -66,7 +63,7 @@ func statusOf(err error) int {
 // Unwrap gives the sentinel error that an answer amounts to, if any.
 func (e *Error) Unwrap() error { return e.meaning }
 
-// Answer is what the answer says, and before which time not to ask again; 0: nothing is said.
+// Answer is the problem, and how long not to ask again; 0: nothing is said.
 func (e *Error) Answer() (margo.ProblemDetail, time.Duration) { return e.Problem, e.RetryAfter }
 
 func (e *Error) Error() string {
@@ -83,8 +80,8 @@ type connectionError struct {
 	err error
 }
 
-// maxCause bounds what the reason of a failure may say: it can repeat whatever
-// the server sent, or has in its certificate before anybody believes it.
+// maxCause bounds the text of a failure, which can repeat what the server sent or has in its
+// certificate before that is trusted.
 const maxCause = 512
 
 func (e *connectionError) Error() string {
@@ -93,24 +90,21 @@ func (e *connectionError) Error() string {
 
 func (e *connectionError) Unwrap() error { return e.err }
 
-// Retry tells whether it makes sense to repeat what failed with an error of
-// this package, and how long to wait at least; a back-off of the caller's own
-// comes on top, where the answer does not say "fixed" (ERR-04 ... ERR-06). A
-// request that is not to be repeated does not end the regular polling.
+// Retry tells whether to repeat what failed with an error of this package, and how long to wait
+// at least; the caller's own back-off is added unless the answer says "fixed" (ERR-04 ...
+// ERR-06). Regular polling goes on even if a request is not to be repeated.
 func Retry(err error) (retryable bool, after time.Duration) {
 	retryable, after, _ = advice(err)
 	return retryable, after
 }
 
-// Silence is how long the WFM asked not to be called by the answer that err is,
-// or is made of; 0: it did not. That a retry makes no sense before some time is
-// another matter.
+// Silence is how long the WFM asked not to be called in the answer that err holds; 0: it did not.
+// A delay before a retry is another matter.
 func Silence(err error) (asked time.Duration) {
 	_, _, asked = advice(err)
 	return asked
 }
 
-// advice is what Retry and Silence tell.
 func advice(err error) (retryable bool, after, asked time.Duration) {
 	switch e := err.(type) {
 	case *Error:

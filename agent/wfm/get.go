@@ -10,9 +10,9 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Get asks the identity service for a document of at most limit bytes, over a connection
-// of its own: requests are days apart, and one must not rely on the other's connection.
-// Where the service says that what is known has not changed, that is returned.
+// Get requests a document of at most limit bytes from the identity service, or returns the known
+// one if it has not changed. Each request has its own connection: requests are days apart and
+// must be authenticated anew.
 func Get(ctx context.Context, config *tls.Config, op string, known identity.Fetched, limit int64) (identity.Fetched, error) {
 	at, err := margo.HTTPS(known.URL)
 	if err != nil {

@@ -5,24 +5,22 @@ import (
 	"time"
 )
 
-// Limits bound what the WFM can make the device hold and wait for. Zero values
-// are replaced by the defaults, which fit a device of 64 MB.
+// Limits bound what the WFM can make the device hold and wait for. Zero values mean the defaults,
+// which fit a device of 64 MB.
 type Limits struct {
 	Document int64 // bytes of one deployment document; 256 KiB
 	Bundle   int64 // bytes of the bundle, compressed; 64 MiB
 	Expanded int64 // bytes of the bundle, expanded, and of all documents of one call; 256 MiB
 	Entries  int   // entries of the bundle; 10000
 
-	// Speed is the slowest transfer that is put up with, in bytes per second:
-	// it makes the deadline of a whole answer from the limit of its size, and
-	// that of a bundle from what has come of it. 4 KiB.
+	// Speed is the slowest tolerated transfer, in bytes per second. It makes the deadline of an
+	// answer from the limit of its size, and of a bundle from what has arrived. 4 KiB.
 	Speed int64
-	// ConnectionAge is how long a connection is used at most (ID-12). An hour,
-	// which is also the largest value.
+	// ConnectionAge is how long a connection is used at most (ID-12). An hour, which is also the
+	// largest value.
 	ConnectionAge time.Duration
 }
 
-// Fixed bounds.
 const (
 	maxHeader  = 64 << 10
 	maxIgnored = 4 << 10 // of a body that is not read

@@ -19,16 +19,15 @@ type Manifest struct {
 	Digest digest.Digest // of Raw, computed here; what comparisons should use
 }
 
-// Manifest polls the desired state. With the ETag of the manifest that the
-// caller holds, the error is ErrNotModified as long as that is the current one.
-// Whether the version may be accepted is for the caller to say.
+// Manifest polls the desired state. While the manifest with the caller's ETag is current, the
+// error is ErrNotModified. Whether the version is acceptable is for the caller to say.
 func (c *Client) Manifest(ctx context.Context, etag string) (*Manifest, error) {
 	const op = "get state manifest"
 	accept := !c.acceptAny.Load()
 	a, err := c.poll(ctx, op, etag, accept)
 	if accept && statusOf(err) == http.StatusNotAcceptable {
-		// The plain type is all that was asked for; a WFM that does not know its
-		// own name for it may still send it as the default.
+		// Only the plain type was asked for; a WFM that does not know its own name for it may
+		// still send it as the default.
 		if again, retryErr := c.poll(ctx, op, etag, false); retryErr == nil {
 			a, err = again, nil
 			c.acceptAny.Store(true)
@@ -66,9 +65,8 @@ func (c *Client) poll(ctx context.Context, op, etag string, accept bool) (*answe
 	return c.do(ctx, r)
 }
 
-// checkManifestType applies A-20: a signed manifest or a page must not be
-// parsed as a plain one. A type that says nothing, as servers of files and proxies
-// give, leaves it to the body.
+// checkManifestType applies A-20: a signed manifest or a page must not be parsed as a plain one.
+// Generic types, as file servers and proxies send, leave it to the body.
 func (c *Client) checkManifestType(a *answer) error {
 	switch mediaType := mediaTypeOf(a.header); mediaType {
 	case margo.ManifestMediaType:

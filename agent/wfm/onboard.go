@@ -12,28 +12,25 @@ import (
 
 // Why a client is not onboarded.
 var (
-	// ErrNotApproved: somebody has to approve the client first, or has rejected
-	// it; the WFM does not say which.
+	// ErrNotApproved: the client's approval is pending or was denied; the WFM does not say which
+	//
 	ErrNotApproved = errors.New("the WFM has not approved this client, or has rejected it")
 	// ErrCertificateRefused: the WFM cannot use the certificate.
 	ErrCertificateRefused = errors.New("the WFM does not accept the client's certificate")
-	// ErrCertificateKnown: the WFM has given the certificate an id already, and tells
-	// it only once: the device has lost it.
+	// ErrCertificateKnown: the WFM has already given the certificate an id, which it tells only
+	// once: the device has lost it.
 	ErrCertificateKnown = errors.New("the WFM already knows this certificate: set wfm.clientId to the id that it assigned, or remove the device there")
 )
 
-// slowRetry is the least time between two tries to be onboarded that end with
-// a refusal: people take their time.
+// slowRetry is the least time between refused attempts to onboard: approval takes people time.
 const slowRetry = 10 * time.Minute
 
-// Onboard introduces the client to a WFM that speaks a dialect before rc.3, and
-// returns the client id that it is given (AUTH-04, AUTH-14). The client uses
-// the id from then on; the caller keeps it for Options.ClientID (AUTH-05).
-// Doing it again is safe.
+// Onboard introduces the client to a WFM before rc.3 and returns its new client id (AUTH-04,
+// AUTH-14). The client uses the id from then on; the caller keeps it for Options.ClientID
+// (AUTH-05). Repeating it is safe.
 //
-// The certificate is the device's, as PEM, and is sent as that: the reference
-// server wants it so. The error is ErrNotApproved or ErrCertificateRefused
-// where the WFM refuses; Retry then tells to wait for some minutes.
+// The device's certificate is sent as PEM, as the reference server wants it. The error is
+// ErrNotApproved or ErrCertificateRefused if the WFM refuses; Retry then waits some minutes.
 func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID string, err error) {
 	const op = "onboard"
 	if !c.options.Dialect.Signed() {
@@ -41,7 +38,7 @@ func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID stri
 	}
 	a, err := c.introduce(ctx, op, certificate, false)
 	if statusOf(err) == http.StatusBadRequest {
-		// Either the certificate is not to the WFM's liking, or its name is.
+		// The WFM refuses either the certificate or its member's name.
 		if again, earlyErr := c.introduce(ctx, op, certificate, true); statusOf(earlyErr) != http.StatusBadRequest {
 			a, err = again, earlyErr
 		}
@@ -58,7 +55,7 @@ func (c *Client) Onboard(ctx context.Context, certificate []byte) (clientID stri
 	return clientID, nil
 }
 
-// notOnboarded says what a refusal means, and that there is time.
+// notOnboarded gives the meaning of a refusal, and a slow retry.
 func notOnboarded(err error) error {
 	var refused *Error
 	if !errors.As(err, &refused) {
@@ -93,11 +90,9 @@ func (c *Client) introduce(ctx context.Context, op string, certificate []byte, e
 	})
 }
 
-// RootCertificate asks a WFM that speaks a dialect before rc.3 for its own root
-// certificate, in any of the forms that identity.ParseAnchors reads. It is the
-// one request that is not signed (AUTH-08). The connection has to be trusted
-// already, as each of a Client's is: what comes over it is as good as the
-// anchors in Options.TLS, never better (AUTH-02).
+// RootCertificate asks a WFM before rc.3 for its root certificate, in any form that
+// identity.ParseAnchors reads. It is the one unsigned request (AUTH-08). What comes over the
+// Client's trusted connection is as good as the anchors in Options.TLS, never better (AUTH-02).
 func (c *Client) RootCertificate(ctx context.Context) ([]byte, error) {
 	const op = "get root certificate"
 	if !c.options.Dialect.Signed() {

@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// refusalTime is for how long at least to wait for a server to refuse the device's
-// certificate, which it does after the handshake has succeeded here.
+// refusalTime is the least wait for a server to refuse the device's certificate, which it does
+// after the handshake has succeeded here.
 const refusalTime = time.Second
 
-// Reach finds out whether the WFM is within reach and proves who it is, and with
-// mutual TLS whether it accepts this device's certificate. It sends no request: some
-// WFMs take the first one of a client for more than a question.
+// Reach finds out whether the WFM is reachable, proves who it is and, with mutual TLS, accepts
+// this device's certificate. It sends no request: some WFMs register a client on its first one.
 func (c *Client) Reach(ctx context.Context) error {
 	const op = "reach the WFM"
 	ctx, cancel := context.WithTimeoutCause(ctx, c.options.Timeout, errSlow)

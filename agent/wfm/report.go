@@ -11,8 +11,8 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// PostStatus reports the state of a deployment. The body is margo.Status as
-// marshalled, and goes out in the form of the dialect.
+// PostStatus reports the state of a deployment. The body is a marshalled margo.Status, and is
+// sent in the form of the dialect.
 func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byte) error {
 	op := "post status of deployment " + deploymentID
 	if c.options.Dialect != margo.RC3 {
@@ -35,12 +35,11 @@ func (c *Client) PostStatus(ctx context.Context, deploymentID string, body []byt
 	return err
 }
 
-// PutCapabilities reports what a device offers. The body is margo.Capabilities
-// as marshalled, and goes out in the form of the dialect. The slashes of a
-// hierarchical device id stay slashes.
+// PutCapabilities reports what a device offers. The body is marshalled margo.Capabilities, and is
+// sent in the form of the dialect. The slashes of a hierarchical device id stay slashes.
 //
-// Before rc.3 some WFMs take the client id for the id of the device: one that finds
-// fault with the device's id is offered the report under that one.
+// Before rc.3 some WFMs take the client id for the device's: one that refuses the device's id is
+// sent the report under that one.
 func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []byte) error {
 	if !c.options.Dialect.Signed() || strings.Contains(deviceID, "/") {
 		return c.putCapabilities(ctx, deviceID, body)
@@ -57,7 +56,7 @@ func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []by
 	return err
 }
 
-// isUnfit reports whether an answer finds fault with the document that was sent.
+// isUnfit reports whether an answer refuses the document that was sent.
 func isUnfit(err error) bool {
 	status := statusOf(err)
 	return status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
@@ -72,7 +71,7 @@ func mindsDeviceID(err error) bool {
 	return strings.Contains(text, "device id") || strings.Contains(text, "deviceid") || strings.Contains(text, "properties.id")
 }
 
-// putCapabilities reports capabilities as those of the device id, whatever they say.
+// putCapabilities reports capabilities under the device id, whatever they contain.
 func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) error {
 	op := "put capabilities of device " + id
 	if c.options.Dialect != margo.RC3 {
@@ -94,8 +93,8 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 	return err
 }
 
-// DeleteCapabilities tells that a device is no longer there (CAP-06, GW-04). A
-// device that the WFM does not know is no error.
+// DeleteCapabilities tells that a device is gone (CAP-06, GW-04). One that the WFM does not know
+// is no error.
 func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error {
 	op := "delete capabilities of device " + deviceID
 	if c.options.Dialect == margo.RC1 {
@@ -108,9 +107,9 @@ func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error 
 	return err
 }
 
-// report sends a document in the first of the forms that the WFM knows, and
-// returns the place of that one. Any 2xx is success, whatever its body says,
-// unless it is no answer of a WFM (isPage). Where it knows none, the answer to the first one is the error.
+// report sends a document in the first form that the WFM knows, and returns its index. Any 2xx is
+// success, whatever its body says, unless it is a page (isPage). If the WFM knows no form,
+// the answer to the first is the error.
 func (c *Client) report(ctx context.Context, r request, forms []form) (used int, err error) {
 	var first error
 	for i, f := range forms {

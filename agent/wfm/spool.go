@@ -8,22 +8,21 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Spool keeps what has come so far of an artifact, outside of memory, by the
-// digest that it is to have in the end. What it gives back need not be what was
-// written, after a power cut for example: the digest decides. One artifact is
-// used by one caller at a time.
+// Spool keeps artifacts as far as they have arrived, outside of memory, by their final digest.
+// What it gives back may differ from what was written, for example after a power cut: the digest
+// decides. One artifact is used by one caller at a time.
 type Spool interface {
-	// Size is how many bytes there are of an artifact, 0 where there is nothing.
+	// Size is how many bytes have arrived, 0 if none.
 	Size(d digest.Digest) (int64, error)
 	// Open reads them from the beginning.
 	Open(d digest.Digest) (io.ReadCloser, error)
 	// Append adds to them, or begins.
 	Append(d digest.Digest) (io.WriteCloser, error)
-	// Remove drops them; there may be none.
+	// Remove drops them, if there are any.
 	Remove(d digest.Digest) error
 }
 
-// errSpool says that what was received cannot be kept: the disk is full, or broken.
+// errSpool: the disk is full or broken.
 var errSpool = errors.New("cannot store the download")
 
 // part is an artifact on its way into the spool.
@@ -41,7 +40,7 @@ type part struct {
 
 const copyBuffer = 32 << 10
 
-// openPart takes up what is there of an artifact, which is read once for that.
+// openPart resumes an artifact, of which it hashes what has arrived.
 func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
 	p := &part{spool: spool, digest: d, limit: limit, hash: d.Verifier(), buffer: make([]byte, copyBuffer)}
 	size, err := spool.Size(d)
@@ -58,7 +57,7 @@ func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
 	return p, nil
 }
 
-// read passes on all bytes that are there.
+// read passes on all bytes that have arrived.
 func (p *part) read(to io.Writer) (int64, error) {
 	r, err := p.open()
 	if err != nil {
@@ -76,8 +75,7 @@ func (p *part) restart() error {
 	return nil
 }
 
-// receive adds a body to what is there. Its errors are ErrTooLarge, errSpool
-// and those of the body.
+// receive appends a body. Its errors are ErrTooLarge, errSpool and those of the body.
 func (p *part) receive(body io.Reader) error {
 	w, err := p.spool.Append(p.digest)
 	if err != nil {
@@ -99,8 +97,8 @@ func (p *part) receive(body io.Reader) error {
 	return err
 }
 
-// matches says whether the artifact is there as a whole: its bytes as they came
-// or, where they are compressed, what they expand to.
+// matches says whether the artifact is complete: its bytes as received or, if compressed,
+// expanded.
 func (p *part) matches() bool {
 	if p.encoded = !p.same(); !p.encoded {
 		return true
@@ -111,10 +109,9 @@ func (p *part) matches() bool {
 	return p.encoded
 }
 
-// same says whether the bytes that are there are the artifact.
+// same says that the bytes as received are the artifact.
 func (p *part) same() bool { return p.hash.Verified() }
 
-// open reads the artifact.
 func (p *part) open() (io.ReadCloser, error) {
 	r, err := p.spool.Open(p.digest)
 	if err != nil {

@@ -12,19 +12,18 @@ import (
 	"time"
 )
 
-// maxPieces bounds in how many requests one artifact comes: a connection that
-// breaks off, or a server that sends less than was asked for.
+// maxPieces bounds the requests for one artifact: connections break off, and servers may send
+// less than requested.
 const maxPieces = 32
 
-// errRange says that a part of an artifact came that does not follow the one before.
 var errRange = errors.New("the answer is not the requested range")
 
-// errPieces says that an artifact comes in too many parts; what came is kept.
+// errPieces: too many parts; what arrived is kept.
 var errPieces = errors.New("it arrives in too many parts")
 
-// receive brings an artifact into the spool, from where the last attempt ended.
-// nil: it is there as a whole, and has its digest. With another error what came
-// stays for the next attempt, unless it is worth nothing.
+// receive brings an artifact into the spool, resuming the last attempt. nil: it is complete and
+// has its digest. With another error what arrived stays for the next attempt, unless it is
+// useless.
 func (c *Client) receive(ctx context.Context, r request, p *part) error {
 	if p.size > 0 && p.matches() {
 		return nil // it was complete before a restart
@@ -40,11 +39,11 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 		case p.same(), (err == nil || beyond) && p.matches():
 			return nil // also where more was announced than there is
 		case grown && (err == nil && more || errors.Is(err, io.ErrUnexpectedEOF) && ctx.Err() == nil):
-			// It goes on from there.
+			// Request the rest.
 		case err == nil && fresh:
 			return errors.Join(fmt.Errorf("cannot %s: %w", r.op, ErrDigestMismatch), p.restart())
 		case err == nil, errors.Is(err, errRange), beyond:
-			// What was there before is not the beginning of it, or the server is confused.
+			// What was there before is not its beginning, or the server is confused.
 			if err = p.restart(); err != nil {
 				return fmt.Errorf("cannot %s: %w", r.op, err)
 			}
@@ -57,8 +56,8 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 	}
 }
 
-// receivePiece makes one request for what is missing; the digest of the whole says
-// whether it fits (DS-25). more: the server says that there is more than it sent.
+// receivePiece makes one request for what is missing; the digest of the whole says whether it
+// fits (DS-25). more: the server says that there is more than it sent.
 func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status int, more bool, err error) {
 	r.header = r.header.Clone()
 	if p.size > 0 {
@@ -84,8 +83,8 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 		if response.ContentLength > p.limit-p.size {
 			return ErrTooLarge
 		}
-		// A server that drips must not hold the device up for as long as the largest
-		// artifact may take: what counts is the average since the body began.
+		// A server that drips must not hold the device up for as long as the largest artifact may
+		// take: what counts is the average since the body began.
 		began, received := time.Now(), int64(0)
 		return p.receive(noted{body, func(n int, err error) error {
 			received += int64(n)
@@ -101,8 +100,7 @@ func (c *Client) receivePiece(ctx context.Context, r request, p *part) (status i
 
 var contentRange = regexp.MustCompile(`(?i)^\s*bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18}|\*)\s*$`)
 
-// parseContentRange reads the header of a partial answer; total is -1 where the
-// server does not know it.
+// parseContentRange reads a Content-Range header; total is -1 if the server does not know it.
 func parseContentRange(value string) (first, last, total int64, ok bool) {
 	parts := contentRange.FindStringSubmatch(value)
 	if parts == nil {
