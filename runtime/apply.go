@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// maxStarts is how often one Apply starts a service that ends with 0 and
-	// has to run, or whose shim dies.
+	// maxStarts is how often one Apply starts a service that must keep running but ends with
+	// 0, or whose shim dies.
 	maxStarts = 4
 
-	// longPause is how long to wait where something tells when it is over.
+	// longPause is how long to wait for something that announces itself.
 	longPause = time.Minute
 
 	tidyTimeout  = 30 * time.Second
@@ -33,30 +33,29 @@ const (
 	lastBytes = 4 << 10 // of them together
 )
 
-// ApplyOptions is how Apply goes about it.
+// ApplyOptions are the options of Apply.
 type ApplyOptions struct {
 	Settle time.Duration // for how long every service must run before Apply is content
 	Notify func(Event)   // called as things happen, one call at a time; nil: nothing
 }
 
-// Event is one thing that Apply did or saw.
+// Event is a step of Apply, about to begin or done.
 type Event struct {
 	Step    string // what is done: the step's name, or Settling
 	Service string // that it concerns, if one
 	Done    bool   // false: about to be done
 }
 
-// Settling is the Step of the event that says that everything runs, and only
-// has to go on.
+// Settling is the Step of the event that says that everything runs and has to keep running.
 const Settling = "settle"
 
-// Apply makes the device run p and nothing else under its name. It returns when
-// every service has run for the settling time and is healthy where something
-// checks that, or a one-shot service ended well. It may be repeated at any time;
-// what runs as wanted is left alone. The images must be staged.
+// Apply makes the device run p and nothing else under its name. It returns when every
+// service has run for the settling time and is healthy if it has a health check, or was
+// one-shot and succeeded. It is safe to repeat and leaves alone what runs as wanted. The
+// images must be staged.
 //
-// When Apply fails, what it did stays, except containers that never ran and have
-// a former one beside them: apply the former project to go back.
+// When Apply fails, its changes stay, except containers that never ran and would replace
+// another: apply the former project to go back.
 func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	ctx = e.within(ctx)
 	letGo, err := e.projects.take(ctx, p.Name)
@@ -85,10 +84,9 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	return e.packages.forget(ctx, p)
 }
 
-// Matches tells whether the containers on the device are those of p and no
-// others. Whether they run is not asked: Run starts what stopped, by its restart
-// policy and in its own time, and brings all of them back after a reboot. It
-// changes nothing, and is cheap.
+// Matches tells whether the containers on the device are exactly those of p, running or
+// not: Run restarts them by their restart policy and after a reboot. It is cheap and
+// changes nothing.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	o, err := e.Outline(p)
 	if err != nil {
@@ -99,7 +97,7 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	})
 }
 
-// Outline is what Matches compares of a project: small enough to be kept where
+// Outline is the part of a project that Matches compares, small enough to keep where
 // loading the project again takes long.
 type Outline struct {
 	Project    string
@@ -107,7 +105,7 @@ type Outline struct {
 	containers map[string][]compose.Dependency // what they depend on, by id
 }
 
-// Outline is that of a project whose images are staged. It is the same for as long
+// Outline returns the outline of a project whose images are staged. It is the same as long
 // as p is loaded from the same files, with the same environment and images.
 func (e *Engine) Outline(p *Project) (Outline, error) {
 	o := Outline{Project: p.Name, Package: p.Digest, containers: make(map[string][]compose.Dependency)}
@@ -118,7 +116,7 @@ func (e *Engine) Outline(p *Project) (Outline, error) {
 	return o, err
 }
 
-// finds tells whether what is read are the containers of the project, and no others.
+// finds tells whether the containers read are exactly those of the outline.
 func (e *Engine) finds(ctx context.Context, o Outline, read func(context.Context) ([]container.Container, error)) (bool, error) {
 	ctx = e.within(ctx)
 	unlock, err := e.projects.changing.lock(ctx, o.Project)
@@ -142,25 +140,22 @@ func (e *Engine) finds(ctx context.Context, o Outline, read func(context.Context
 }
 
 // Intact tells whether a project that matched, or was applied, still has all of its
-// containers. Unlike Matches it reads nothing but their records, however many
-// others there are, and finds none that somebody else has added.
+// containers. Unlike Matches it reads only their records and does not notice added ones.
 func (e *Engine) Intact(ctx context.Context, o Outline) (bool, error) {
 	return e.finds(ctx, o, func(ctx context.Context) ([]container.Container, error) {
 		return e.containers.RecordedIDs(ctx, slices.Collect(maps.Keys(o.containers)))
 	})
 }
 
-// LeaveAlone keeps Run from starting anything of projects until they are applied,
-// found to match, or removed: whoever calls it, before Run, has still to decide
-// what is to run.
+// LeaveAlone keeps Run from starting anything of projects until they are applied, found to
+// match, or removed. Call it before Run, for projects that are still to be decided on.
 func (e *Engine) LeaveAlone(projects ...string) {
 	for _, name := range projects {
 		e.projects.with(name, func(p *project) { p.left = true })
 	}
 }
 
-// runOf prepares a run that leads to p: who is to run, where, and how. The place
-// of p is claimed.
+// runOf claims the place of p and prepares a run that leads to p.
 func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	replicas, err := p.replicas()
 	if err != nil {
@@ -198,9 +193,7 @@ func runOf(ctx context.Context, e *Engine, p *Project) (*run, error) {
 	return r, nil
 }
 
-// applying is the goal of Apply: everything runs as the project says, is healthy, and
-// goes on for the settling time. Of a project without services, as for Remove, nothing
-// is left.
+// applying is the goal of Apply and, with no services wanted, of Remove.
 type applying struct {
 	*run
 	settle   time.Duration
@@ -209,8 +202,6 @@ type applying struct {
 	waits    bool // it waits for something to happen
 }
 
-// untilSettled executes the plan and then watches that what was started goes
-// on, and becomes healthy.
 func (r *run) untilSettled(ctx context.Context, settle time.Duration) error {
 	r.e.projects.listen()
 	a := &applying{run: r, settle: settle, begun: time.Now()}
@@ -226,7 +217,7 @@ func (a *applying) want(ctx context.Context) (done bool, err error) {
 	return len(a.wanted.Services) == 0 && len(a.found) == 0, a.ended(ctx, false)
 }
 
-// carriedOut passes over services that could not be started and that nobody needs: these rest.
+// carriedOut tolerates services that could not be started and are optional: these rest.
 func (a *applying) carriedOut(_ context.Context, failed []failure) (err error) {
 	for _, f := range failed {
 		starting := f.step.Kind == StartContainer || f.step.Kind == RunHooks
@@ -238,7 +229,6 @@ func (a *applying) carriedOut(_ context.Context, failed []failure) (err error) {
 	return err
 }
 
-// idle waits for news of what is missing, or until everything has settled.
 func (a *applying) idle(ctx context.Context) (done bool, err error) {
 	for _, w := range a.plan.Waits {
 		if w.Never {
@@ -263,9 +253,8 @@ func (a *applying) idle(ctx context.Context) (done bool, err error) {
 	return false, a.e.projects.wait(ctx, a.project, a.told, wait)
 }
 
-// unsettled is the error of a project of which something is missing when ctx has
-// ended. Where its time was up, it quotes who was not done: whoever goes back, or
-// removes it, leaves nothing else of that.
+// unsettled is the error when ctx ends before everything has settled. At a timeout it quotes
+// the unhealthy services now: their output is gone after a rollback or a removal.
 func (a *applying) unsettled(ctx context.Context) error {
 	_, missing := a.remaining()
 	for _, w := range a.plan.Waits {
@@ -285,16 +274,14 @@ func (a *applying) unsettled(ctx context.Context) error {
 	return fail(Timeout, a.project, fmt.Errorf("cannot wait until it settles: %w (%s)%s", ctx.Err(), strings.Join(missing, "; "), said))
 }
 
-// rest leaves a service as it is from now on, if those who depend on it do
-// without it; otherwise it returns false.
+// rest leaves a service as it is from now on if all its dependents can do without it.
 func (r *run) rest(id string) bool {
 	s := r.wanted.service(id)
 	s.Resting = s.Resting || r.optional(s.Service)
 	return s.Resting
 }
 
-// optional tells whether others depend on a service, and all of them do without
-// it if need be.
+// optional tells whether a service has dependents and none of them requires it.
 func (r *run) optional(service string) bool {
 	optional := false
 	for _, s := range r.wanted.Services {
@@ -308,9 +295,9 @@ func (r *run) optional(service string) bool {
 	return optional
 }
 
-// ended tells that a service ended during start-up. With a code other than 0
-// that fails the whole at once (PKG-13). So does one whose health check fails: also one
-// that was not touched, where nothing is left to be done that may make it well.
+// ended returns an error if a service ended during start-up, at once if its code is not 0
+// (PKG-13), or is unhealthy. When idle, that includes services this run did not start:
+// nothing is left to do that may make them well.
 func (a *applying) ended(ctx context.Context, idle bool) error {
 	for _, s := range a.wanted.Services {
 		c := a.last.container(s.Container)
@@ -339,8 +326,8 @@ func (a *applying) ended(ctx context.Context, idle bool) error {
 	return nil
 }
 
-// remaining is how long the youngest service has to go on running, and what is
-// waited for; 0 when all have settled and are healthy.
+// remaining is how long the youngest service has to keep running, and what is waited for;
+// 0 when all have settled and are healthy.
 func (a *applying) remaining() (longest time.Duration, what []string) {
 	for _, s := range a.wanted.Services {
 		c := a.last.container(s.Container)
@@ -364,8 +351,8 @@ func (a *applying) remaining() (longest time.Duration, what []string) {
 	return longest, what
 }
 
-// tidy deletes the containers that this run made for nothing: they never ran,
-// and one that did stands beside them. What only they needed of the network goes, too.
+// tidy deletes the containers that this run made in vain, which never ran and would replace
+// others, and what only they needed of the network.
 func (r *run) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
@@ -401,7 +388,7 @@ func (r *run) lastOutput(ctx context.Context, id string) string {
 	return quote(string(out))
 }
 
-// ending keeps the end of what is written, a little more than an error quotes.
+// ending is a writer that keeps the end, a little more than an error quotes.
 type ending []byte
 
 func (e *ending) Write(p []byte) (int, error) {

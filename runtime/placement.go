@@ -15,9 +15,9 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// placement is where replicas are on the device's networks, and what they publish:
-// those of one project, each after those it depends on, or of several. It is kept in the
-// details of containers.
+// placement says where replicas are on the device's networks and what they publish: those
+// of one project in dependency order, or those of several. It is kept in the details of
+// containers.
 type placement []seat
 
 // member is a replica among those of all projects.
@@ -38,12 +38,12 @@ type seat struct {
 // own tells whether the replica has a sandbox of its own.
 func (s seat) own() bool { return s.member == member{s.Sandbox.Project, replicaOf(s.Sandbox)} }
 
-// isCalled tells whether the container goes by that name; none goes by an empty one.
+// isCalled tells whether the container goes by that name; never for an empty one.
 func (s seat) isCalled(name string) bool {
 	return name != "" && (name == s.Name || name == containerName(s.project, s.Replica))
 }
 
-// joins names whose sandbox the replica lives in.
+// joins is the replica whose sandbox this one shares.
 func (s seat) joins() string {
 	if s.Sandbox.Project == s.project {
 		return replicaOf(s.Sandbox).String()
@@ -59,8 +59,8 @@ func (p placement) seat(r Replica) (seat, bool) {
 	return p[i], true
 }
 
-// networks are those that the replicas are on, each once, sorted by name. Who
-// joins another one's sandbox knows only where that was when it joined.
+// networks returns the networks of the sandboxes, sorted by name. Replicas that join another
+// sandbox do not count: they know only where it was when they joined.
 func (p placement) networks() []network.Network {
 	byName := make(map[string]network.Network)
 	for _, box := range p.sandboxes() {
@@ -79,7 +79,7 @@ func (p placement) networkNames() []string {
 	return names
 }
 
-// sandboxes are those that are the replicas' own.
+// sandboxes returns the replicas' own sandboxes.
 func (p placement) sandboxes() []network.Sandbox {
 	var boxes []network.Sandbox
 	for _, s := range p {
@@ -118,8 +118,8 @@ func recorded(containers []container.Container) placement {
 	return p
 }
 
-// current chooses the container that stands for each replica: the one that
-// runs, else the oldest, which has proven itself.
+// current chooses one container for each replica: the one that runs, else the oldest, which
+// has proven itself.
 func current(all []container.Container) []container.Container {
 	var chosen []container.Container
 	index := make(map[member]int)
@@ -138,7 +138,6 @@ func current(all []container.Container) []container.Container {
 	return chosen
 }
 
-// places are where projects are on the device's networks, and what they publish.
 type places struct {
 	containers *container.Containers
 	networks   *network.Networks
@@ -149,8 +148,8 @@ type places struct {
 	ended  uint64               // claims that are no more
 }
 
-// allRecorded returns the containers of all projects as their records have them. It
-// asks what a container does only where a replica has several: current chooses by it.
+// allRecorded returns the containers of all projects as recorded. It asks for states only
+// where a replica has several containers, for current.
 func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error) {
 	all, err := pl.containers.Recorded(ctx)
 	if err != nil {
@@ -166,14 +165,13 @@ func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error
 	return append(slices.DeleteFunc(all, isRival), rivals...), err
 }
 
-// claim finds the place of a project that is about to be applied, and keeps it from
-// other projects until unclaim. It returns the containers of the project, too. The
-// error is a Conflict where another project has a port or a name of it, or has claimed
-// it before (of two that want the same, the first one gets it), and where a process of
-// this device or another owner has a port.
+// claim finds the place of a project that is about to be applied and reserves it until
+// unclaim. It also returns the containers of the project. The error is a Conflict if another
+// project has, or claimed earlier, a port or name of it, or if a process of this device or
+// another owner has a port.
 //
-// A claim that ends has become containers. What was listed before that knows neither,
-// so it is listed again: the project would be given a place that somebody has.
+// A claim that ends has become containers, which a list made earlier lacks. So the list is
+// made again: the project could be given a place that is taken.
 func (pl *places) claim(ctx context.Context, p *Project, replicas []planned) (own []container.Container, place placement, err error) {
 	for current := false; err == nil && !current; {
 		pl.mu.Lock()
@@ -191,7 +189,7 @@ func (pl *places) claim(ctx context.Context, p *Project, replicas []planned) (ow
 	return own, place, nil
 }
 
-// claimAmong is claim, given all containers, as long as no other claim has ended since.
+// claimAmong is claim among the listed containers; not current if a claim has ended since.
 func (pl *places) claimAmong(ctx context.Context, all []container.Container, ended uint64, p *Project, replicas []planned) (place placement, current bool, err error) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -204,7 +202,7 @@ func (pl *places) claimAmong(ctx context.Context, all []container.Container, end
 	return place, true, err
 }
 
-// claimNothing says that the project is being removed.
+// claimNothing notes that the project is being removed.
 func (pl *places) claimNothing(project string) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -218,16 +216,15 @@ func (pl *places) unclaim(project string) {
 	pl.ended++
 }
 
-// isClaimed tells whether a project is being applied: what it is about to mount
-// is not yet known.
+// isClaimed tells whether a project is being applied: its mounts are not known yet.
 func (pl *places) isClaimed(project string) bool {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	return len(pl.claims[project]) > 0
 }
 
-// everybody is the place of all projects, sorted by name: what is claimed, else what
-// the labels say.
+// everybody is the place of all projects, sorted by name: the claim if there is one, else
+// what the labels say.
 func (pl *places) everybody(all []container.Container) placement {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -248,8 +245,8 @@ func (pl *places) everybodyLocked(all []container.Container) placement {
 	return everybody
 }
 
-// hostsFor are the lines in the hosts file of a replica: all that it shares a
-// network with, those of its own project first.
+// hostsFor returns the hosts file of a replica: everything it shares a network with, its own
+// project first.
 func hostsFor(everybody placement, of seat) []network.Host {
 	var own, others []network.Host
 	for _, s := range everybody {
@@ -264,8 +261,8 @@ func hostsFor(everybody placement, of seat) []network.Host {
 	return append(own, others...)
 }
 
-// linesFor are the lines for one replica in the hosts file of another: its
-// addresses on the first network that both are on.
+// linesFor returns the lines for s in the hosts file of another replica: its addresses on
+// the first network that both are on.
 func linesFor(s, of seat) []network.Host {
 	for _, own := range of.Sandbox.Attached {
 		a, shared := attachment(s.Sandbox, own.Network.Name)
@@ -301,11 +298,10 @@ func linesFor(s, of seat) []network.Host {
 	return nil
 }
 
-// containerName is how a container is called that has no container_name.
 func containerName(project string, r Replica) string { return project + "-" + r.String() }
 
-// syncPorts makes the kernel's rules those of all projects, and brings the hosts
-// files up to date: another project on the same network may have come or gone.
+// syncPorts brings the kernel's rules and the hosts files up to date for all projects:
+// another project on the same network may have come or gone.
 func (pl *places) syncPorts(ctx context.Context) error {
 	waits, err := pl.syncLocked(ctx)
 	// Not under the lock: a container can hold up the writing of its files.
@@ -317,7 +313,7 @@ func (pl *places) syncPorts(ctx context.Context) error {
 	return err
 }
 
-// syncLocked is syncPorts, less what the functions that it returns wait for.
+// syncLocked is syncPorts without the final waits.
 func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err error) {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
@@ -342,18 +338,18 @@ func (pl *places) syncLocked(ctx context.Context) (waits []func() error, err err
 	return waits, err
 }
 
-// ensure makes the networks and sandboxes of a project; nobody removes them meanwhile.
+// ensure makes the networks and sandboxes of a project, safe from a concurrent sweep.
 func (pl *places) ensure(ctx context.Context, p placement) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()
 	return pl.networks.Ensure(ctx, p.networks(), p.sandboxes())
 }
 
-// sweep removes the sandboxes and networks that nobody needs: what is left of an Apply
-// that was killed before it created a container, and what only those containers of a
-// project need that are no part of its claim. Its name is empty where no project is
-// changed. Of others the sandboxes stay that their containers are in, and of networks
-// what their claims say: of two that leave one at the same time, one has to remove it.
+// sweep removes sandboxes and networks that are no longer needed: leftovers of an Apply
+// killed before it created a container, and those that only containers outside the claim of
+// project need. project is "" if none is being changed. Other projects keep the sandboxes of
+// their containers, and the networks of their claims: if two leave a network at the same
+// time, one of them has to remove it.
 func (pl *places) sweep(ctx context.Context, project string) error {
 	pl.shared.Lock()
 	defer pl.shared.Unlock()

@@ -17,10 +17,9 @@ type Replica struct {
 
 func (r Replica) String() string { return fmt.Sprintf("%s-%d", r.Service, r.Number) }
 
-// Kind is what a Step does.
+// Kind is the kind of a Step.
 type Kind string
 
-// The kinds of steps.
 const (
 	EnsureNetwork   Kind = "ensure network" // and the sandboxes on it
 	CreateContainer Kind = "create container"
@@ -53,15 +52,14 @@ func (s Step) String() string {
 	}
 }
 
-// Sequence is steps in order.
+// Sequence is steps to be executed in order.
 type Sequence []Step
 
-// Group is sequences that do not depend on each other: they may be executed
-// side by side.
+// Group is independent sequences, which may be executed in parallel.
 type Group []Sequence
 
-// Plan is what is to be done now, group after group, and what has to wait. It
-// is executed, and made anew from what is there then.
+// Plan is what is to be done now, group after group, and what has to wait. After its
+// execution a new one is made from what is found then.
 type Plan struct {
 	Groups []Group
 	Waits  []Wait
@@ -71,8 +69,7 @@ type Plan struct {
 type Wait struct {
 	Replica
 	For string // as "db-1 to be healthy"
-	// Undecided says that nothing failed in that so far, and Never that it cannot
-	// come to that any more.
+	// Undecided says that For has not failed so far, Never that it cannot come true any more.
 	Undecided, Never bool
 }
 
@@ -81,12 +78,12 @@ func (w Wait) String() string { return w.Replica.String() + " waits for " + w.Fo
 // Wanted is what a project is to be.
 type Wanted struct {
 	Services []WantedService // each after those it depends on; none: nothing is to run
-	// AsRecorded says that the services were read from the containers
-	// themselves, as after a reboot: nothing is deleted then.
+	// AsRecorded says that the services were read from the containers themselves, as after a
+	// reboot: nothing is deleted then.
 	AsRecorded bool
 }
 
-// WantedService is one replica of a service as it is to be.
+// WantedService is one wanted replica of a service.
 type WantedService struct {
 	seat
 	Container string // id, which follows from the configuration
@@ -103,12 +100,12 @@ func (w *Wanted) place() placement {
 	return p
 }
 
-// service is the one that a container is for, which has to be wanted.
+// service finds the wanted service of a container, which must exist.
 func (w *Wanted) service(container string) *WantedService {
 	return &w.Services[slices.IndexFunc(w.Services, func(s WantedService) bool { return s.Container == container })]
 }
 
-// Observed is what there is of a project.
+// Observed is what exists of a project.
 type Observed struct {
 	Containers []ObservedContainer // each after those it depends on
 	Network    bool                // the networks and sandboxes of the wanted services are there
@@ -118,15 +115,13 @@ type Observed struct {
 	Ports      bool                // the published ports are those of the wanted services
 }
 
-// PlanFor is what leads from observed to wanted, as far as it can be done now.
-// It depends on nothing else.
+// PlanFor leads from o to w, as far as that is possible now. It is a pure function.
 //
-// What new containers need is made first, and the containers themselves, while
-// the old ones still run. Then, as soon as what a service depends on allows it,
-// its old container stops, the new one starts in the same sandbox, and the old
-// one is deleted. A service that runs as wanted is not touched. What is not
-// wanted any more stops before anything new starts, dependents first, and is
-// deleted at the very end: until then its labels tell what there is to remove.
+// New containers and what they need are made first, while the old ones still run. As soon
+// as the dependencies of a service allow it, its old container stops, the new one starts in
+// the same sandbox, and the old one is deleted. A service that runs as wanted is not touched.
+// Unwanted services stop before anything new starts, dependents first, and are deleted last:
+// until then their labels tell what there is to remove.
 func PlanFor(o Observed, w Wanted) Plan {
 	p := planner{o: o, w: w}
 	p.need()
@@ -162,14 +157,13 @@ func (p *planner) add(g Group) {
 	}
 }
 
-// add takes one more sequence, unless it is empty.
 func (g *Group) add(steps ...Step) {
 	if len(steps) > 0 {
 		*g = append(*g, steps)
 	}
 }
 
-// need makes what containers need, and those that are not there.
+// need makes the missing containers and what they need.
 func (p *planner) need() {
 	if p.lacksNetwork() {
 		p.add(Group{{{Kind: EnsureNetwork, Network: strings.Join(p.w.place().networkNames(), ", ")}}})
@@ -185,7 +179,6 @@ func (p *planner) need() {
 
 func (p *planner) lacksNetwork() bool { return !p.o.Network && len(p.w.Services) > 0 }
 
-// dismiss stops what is not wanted.
 func (p *planner) dismiss(unwanted []ObservedContainer) {
 	var running []ObservedContainer
 	for _, c := range slices.Backward(unwanted) {
@@ -208,9 +201,9 @@ func (p *planner) dismiss(unwanted []ObservedContainer) {
 	}
 }
 
-// publish brings the rules of the kernel and the hosts files up to date, also those
-// of sandboxes that are made before, and removes what is not needed of the network: not
-// before, since rules name it, and not later, since what starts may have its addresses.
+// publish syncs rules and hosts files, also for sandboxes just made, and removes stale parts
+// of the network: not earlier, since rules name them, and not later, since what starts next
+// may get their addresses.
 func (p *planner) publish(unwanted []ObservedContainer) {
 	var g Group
 	var steps []Step
@@ -224,7 +217,7 @@ func (p *planner) publish(unwanted []ObservedContainer) {
 	p.add(g)
 }
 
-// swap makes the container of s the one that runs, in place of those before it.
+// swap replaces the former containers of s by the wanted one.
 func (p *planner) swap(s WantedService) []Step {
 	var steps []Step
 	var before []ObservedContainer
@@ -275,8 +268,7 @@ func (p *planner) swap(s WantedService) []Step {
 	return steps
 }
 
-// outdated tells whether c has to start again because one that it depends on
-// was replaced after it started.
+// outdated tells whether c has to restart because a dependency was replaced after it started.
 func (p *planner) outdated(s WantedService, c *ObservedContainer) bool {
 	for _, d := range s.DependsOn {
 		if !d.Restart {
@@ -295,7 +287,6 @@ func (p *planner) outdated(s WantedService, c *ObservedContainer) bool {
 	return false
 }
 
-// wait says what s has to wait for before it starts, if anything.
 func (p *planner) wait(s WantedService) (Wait, bool) {
 	if !s.own() && !p.o.Sandboxes[s.Replica] {
 		return Wait{Replica: s.Replica, For: s.joins() + ", whose network it shares"}, true
@@ -315,8 +306,7 @@ func (p *planner) wait(s WantedService) (Wait, bool) {
 	return Wait{}, false
 }
 
-// lacks says what a service lacks of a condition, "" where it holds, and
-// whether it failed in that.
+// lacks says what a service lacks of a condition, "" if it holds, and whether it failed.
 func (p *planner) lacks(s WantedService, condition compose.Condition) (what string, failed bool) {
 	c := p.o.container(s.Container)
 	switch condition {
@@ -351,7 +341,7 @@ func (p *planner) lacks(s WantedService, condition compose.Condition) (what stri
 	}
 }
 
-// ended tells whether the service ended badly and is left so.
+// ended tells whether the service failed and is left as it is.
 func (s WantedService) ended(c *ObservedContainer) bool {
 	return c != nil && c.State == Stopped && c.ExitCode != 0 && s.Resting
 }
@@ -364,7 +354,7 @@ func (o Observed) container(id string) *ObservedContainer {
 	return &o.Containers[i]
 }
 
-// needs tells whether its service depends on that of other.
+// needs tells whether the service of c depends on that of other.
 func (c *ObservedContainer) needs(other ObservedContainer) bool {
 	return c.Service != other.Service && slices.ContainsFunc(c.DependsOn, func(d compose.Dependency) bool { return d.Service == other.Service })
 }
@@ -373,7 +363,7 @@ func (c *ObservedContainer) step(k Kind) Step {
 	return Step{Kind: k, Replica: c.Replica(), Container: c.ID}
 }
 
-// active tells whether a process of the container is there, as far as is known.
+// active tells whether the container has a process, as far as is known.
 func (c *ObservedContainer) active() bool {
 	return c != nil && (c.State == Running || c.State == Paused || c.State == Unresponsive)
 }

@@ -24,7 +24,7 @@ type Source struct {
 	Package []byte   // a tar.gz archive or a YAML file ...
 	File    string   // ... or a Compose file on this device
 	Files   []string // more of them, merged over File in this order
-	// Directory is where relative paths start; default: that of the first file.
+	// Directory is the base of relative paths; default: that of the first file.
 	Directory string
 	Contents  map[string][]byte // of those files that are not to be read from the device, by their paths
 	Profiles  []string          // that are active; "*": all
@@ -34,8 +34,8 @@ type Source struct {
 	Strict      bool
 	Environment map[string]string // for interpolation, over .env
 	Ports       map[string]string // of the device by container port, as 80/tcp; see compose.Options
-	// Labels are put on every container. They are no part of the
-	// configuration: a container that is kept keeps those it was created with.
+	// Labels are put on every new container. They are not part of the configuration: a
+	// container that is kept keeps its own.
 	Labels map[string]string
 }
 
@@ -47,8 +47,8 @@ type Project struct {
 	Labels  map[string]string
 	// Directory is where the package was extracted; empty for a File.
 	Directory string
-	// Joins judges whether it may be on a network that it defines where another
-	// project has one of that name; nil: it may.
+	// Joins judges whether the project may be on a network it defines if another project has
+	// one of that name; nil: it may.
 	Joins func(network, of string) error
 
 	pins   map[string]digest.Digest // by Stage or Pin
@@ -60,7 +60,7 @@ type Project struct {
 // Services are the names of the services in dependency order.
 func (p *Project) Services() []string { return p.Compose.Order() }
 
-// Images are the image references, normalised and sorted, each once.
+// Images returns the image references, normalised and sorted, each once.
 func (p *Project) Images() []string {
 	var refs []string
 	for _, i := range p.Compose.Images() {
@@ -69,32 +69,28 @@ func (p *Project) Images() []string {
 	return slices.Compact(refs)
 }
 
-// Warnings tell people what is likely not what they meant.
+// Warnings are about probable mistakes in the project.
 func (p *Project) Warnings() []string { return p.Compose.Warnings }
 
-// Pin makes p run images that were staged before, as Stage returned them. It
-// looks at nothing: where one that a new container needs is not on the device
-// any more, Apply fails with NotFound.
+// Pin makes p run images staged before, as returned by Stage. It does not check them: Apply
+// fails with NotFound if a new container needs one that is gone.
 func (p *Project) Pin(images map[string]digest.Digest) { p.pins = maps.Clone(images) }
 
-// Sources are the paths of the device that p mounts or opens, with where each of
-// them led when p was loaded.
+// Sources returns the host paths that p mounts or opens, and where each led when p was loaded.
 func (p *Project) Sources() map[string]string { return container.Sources(p.Compose) }
 
-// PinSources makes p mount what its paths led to before, as Sources returned it:
-// what was judged then, whatever they lead to now. Those that sources does not
-// have lead where they did when p was loaded.
+// PinSources makes p mount what its paths led to earlier, as returned by Sources, which is
+// what was judged then. Other paths lead where they did when p was loaded.
 func (p *Project) PinSources(sources map[string]string) {
 	if len(sources) > 0 {
 		container.FindSources(p.Compose, sources)
 	}
 }
 
-// Load parses and validates a project and refuses what this runtime does not
-// do. A package is extracted to StateDir/projects/<project>/<digest>, where
-// bind mounts find its files; what is there of former ones goes when the
-// project was applied. What the project refers to is read from the package
-// itself: workloads may write where it was extracted.
+// Load parses and validates a project and refuses what this runtime does not support. A
+// package is extracted to StateDir/projects/<project>/<digest> for bind mounts; those of
+// former packages go once the project was applied. Referenced files are read from the
+// package itself: workloads may write to the extracted ones.
 func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	if !compose.ValidName(s.Project) {
 		return nil, &Error{Code: InvalidPackage, Object: s.Project, Err: fmt.Errorf("%.80q is not a valid project name", s.Project)}
@@ -142,15 +138,15 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	return p, nil
 }
 
-// warnOfVolumes tells of volumes that are given a name which another project's volume
-// has as well: with Docker, whoever gives the name has the same volume.
+// warnOfVolumes warns of named volumes that another project has as well: in Docker they
+// would be one volume.
 func (p *Project) warnOfVolumes(containers *container.Containers) {
 	for _, key := range p.Compose.Compose.VolumeNames() {
 		v := p.Compose.Compose.Volumes[key]
 		if v.Name == "" || bool(v.External) {
 			continue
 		}
-		// A valid name has no wildcard. No warning is worth a failure.
+		// A valid name has no wildcard, and a failed warning is no error.
 		dirs, _ := filepath.Glob(containers.VolumeDir("*", v.Name))
 		for _, dir := range dirs {
 			if dir != containers.VolumeDir(p.Name, v.Name) {
@@ -168,7 +164,7 @@ type blueprint struct {
 	found   *image.Image // by the first container that has to be made
 }
 
-// blueprint looks at no image: where nothing has to be made, none is needed.
+// blueprint needs no image to be present: if nothing has to be made, none is needed.
 func (p *Project) blueprint(service string) (*blueprint, error) {
 	s := p.Compose.Services[service]
 	pin, ok := p.pins[s.Image]
@@ -182,13 +178,13 @@ func (p *Project) blueprint(service string) (*blueprint, error) {
 	return &blueprint{p: p, service: s, pin: pin, hash: hash}, nil
 }
 
-// planned is a replica of a service, and what its container is made from.
+// planned is a replica and what its container is made from.
 type planned struct {
 	Replica
 	*blueprint
 }
 
-// replicas are all of p, each after those it depends on.
+// replicas returns all replicas of p in dependency order.
 func (p *Project) replicas() ([]planned, error) {
 	var all []planned
 	for _, name := range p.Compose.Order() {
@@ -231,7 +227,7 @@ func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Co
 	}, nil
 }
 
-// packages are the directories that packages of projects are extracted to.
+// packages are the extracted packages of projects.
 type packages struct {
 	dir string
 	locks
@@ -244,8 +240,8 @@ func (p *packages) at(project string, d digest.Digest) string {
 	return filepath.Join(p.of(project), d.Encoded())
 }
 
-// forget removes the extracted packages that a project replaced. One that was
-// loaded after it is about to be applied, and stays.
+// forget removes the packages that by replaced, but not one loaded later: it is about to be
+// applied.
 func (p *packages) forget(ctx context.Context, by *Project) error {
 	entries, err := os.ReadDir(p.of(by.Name))
 	if errors.Is(err, os.ErrNotExist) {
@@ -269,9 +265,8 @@ func (p *packages) forget(ctx context.Context, by *Project) error {
 	return nil
 }
 
-// remove removes all extracted packages of a project, on the medium as well:
-// the project may be forgotten next, and nobody would look for what came back with the
-// power.
+// remove removes all extracted packages of a project, durably: the project may be forgotten
+// next, and nothing would look for files that reappear after a power cut.
 func (p *packages) remove(ctx context.Context, name string) error {
 	if err := tree.Remove(ctx, p.of(name)); err != nil {
 		return fail(Internal, name, err)
@@ -284,7 +279,7 @@ func (p *packages) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// failImage makes an error of package image one of the runtime.
+// failImage turns an error of package image into one of the runtime.
 func failImage(object string, err error) error {
 	var known *Error
 	if errors.As(err, &known) && known.Object != "" {

@@ -13,18 +13,17 @@ import (
 	"github.com/margolite/margolite/runtime/limit"
 )
 
-// endSoon is for how long a change waits for what the worker of the project has begun.
+// endSoon is how long a change waits for the worker of the project to finish.
 const endSoon = 5 * time.Second
 
-// projects is what this process knows of projects, in memory only, and who works on
-// them: changes, which are calls of Apply and Remove, and while Run runs one worker for
-// each project that needs one.
+// projects is what this process knows of projects, in memory only, and who works on them:
+// changes, which are calls of Apply and Remove, and while Run runs a worker for each project
+// that needs one.
 //
-// One lock guards all of it. Whether a worker begins is decided under the lock, by
-// settle, from what is noted under the same lock: whatever happens to a project while it
-// has a worker, or is changed, starts another one.
-// Who waits does so for a channel that settle closes, which it read under the lock
-// together with what it waits for.
+// One lock guards all of it. settle decides under the lock, from what is noted under it,
+// whether a worker begins: whatever happens to a project that has a worker, or is being
+// changed, starts another one. Waiters wait for a channel that settle closes, and read it
+// under the lock together with their condition.
 type projects struct {
 	events   events
 	changing locks   // changes of one project come one after another
@@ -40,8 +39,8 @@ type projects struct {
 	count  int            // of loads, so that no two are the same
 }
 
-// project is what is known of one project. All of it is guarded by projects.mu, save
-// seen and failures, which belong to whoever has the project: the worker, or a change.
+// project is what is known of one project. projects.mu guards it, except seen and failures,
+// which belong to the worker or change that has the project.
 type project struct {
 	name string
 
@@ -71,7 +70,7 @@ func newProjects(e events) *projects {
 	}
 }
 
-// with lets do look at a project, or change what is known of it. do must not ask for mu.
+// with calls do, which must not ask for mu, with mu held.
 func (ps *projects) with(name string, do func(*project)) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -80,7 +79,7 @@ func (ps *projects) with(name string, do func(*project)) {
 	ps.settle(p)
 }
 
-// get needs mu. Whoever calls it calls settle before it lets mu go.
+// get needs mu. Its caller calls settle before it unlocks mu.
 func (ps *projects) get(name string) *project {
 	p := ps.of[name]
 	if p == nil {
@@ -90,10 +89,10 @@ func (ps *projects) get(name string) *project {
 	return p
 }
 
-// isFree: nobody wants to change the project, or has still to decide about it.
+// isFree: no change works on the project or waits, and LeaveAlone does not name it.
 func (p *project) isFree() bool { return p.changes == 0 && !p.left }
 
-// isPressing: there is news, which does not have to wait until another try is due.
+// isPressing: there is news that need not wait until a retry is due.
 func (p *project) isPressing() bool { return p.news && (p.failures == 0 || p.alarm == nil) }
 
 func (p *project) isForgotten() bool {
@@ -101,9 +100,8 @@ func (p *project) isForgotten() bool {
 		len(p.waits) == 0 && len(p.loads) == 0
 }
 
-// settle starts a worker if there is something for it to do, or forgets a project of
-// which nothing is known. Whoever changes what that depends on calls it before it lets
-// mu go.
+// settle starts a worker if there is something for it to do, or forgets a project about
+// which nothing is known. Call it after changing what that depends on, before unlocking mu.
 func (ps *projects) settle(p *project) {
 	if p.settled != nil {
 		close(p.settled)
@@ -127,8 +125,7 @@ func (ps *projects) noteBack() {
 	}
 }
 
-// await waits, without mu, until something about a project was settled that makes ready
-// true, or ctx ends.
+// await unlocks mu to wait until settle has made ready true, or ctx ends.
 func (ps *projects) await(ctx context.Context, p *project, ready func() bool) error {
 	for !ready() {
 		if p.settled == nil {
@@ -148,7 +145,7 @@ func (ps *projects) await(ctx context.Context, p *project, ready func() bool) er
 	return nil
 }
 
-// listen hears what happens to containers, until close.
+// listen subscribes to container events, until close.
 func (ps *projects) listen() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -166,7 +163,7 @@ func (ps *projects) close() {
 	}
 }
 
-// supervise has begin start workers from now on; nil: none.
+// supervise has begin start the workers from now on; nil: there are none.
 func (ps *projects) supervise(begin func(*project)) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -183,7 +180,7 @@ func (ps *projects) supervise(begin func(*project)) {
 	}
 }
 
-// schedule sets when a worker has to look without news; zero: at no time. It needs mu.
+// schedule sets when a worker has to look even without news; zero: never. It needs mu.
 func (ps *projects) schedule(p *project, due time.Time) {
 	if p.alarm != nil {
 		p.alarm.Stop()
@@ -196,9 +193,9 @@ func (ps *projects) schedule(p *project, due time.Time) {
 	}
 }
 
-// tend has the worker of a project do something, unless the project is not free, and
-// that is the end of the worker. The context of do ends when a change cannot wait any
-// longer; do returns when a worker has to look again.
+// tend runs do for the worker of a project, if the project is free, and ends the worker.
+// The context of do ends when a change cannot wait any longer; due is when a worker has to
+// look again.
 func (ps *projects) tend(ctx context.Context, p *project, do func(ctx context.Context) (due time.Time)) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -219,10 +216,10 @@ func (ps *projects) tend(ctx context.Context, p *project, do func(ctx context.Co
 	ps.settle(p)
 }
 
-// take gives a project to a change, once former changes and its worker are done with it.
-// What the worker does is ended soon: it could wait for something that never comes.
-// letGo takes what the change brought up to date, nil if it changed nothing. A worker
-// looks at the project then if anything was changed, or if there was news meanwhile.
+// take gives a project to a change, once former changes and its worker are done with it. The
+// worker is soon cut short: it could wait for something that never comes. letGo takes what
+// the change brought up to date, nil if it changed nothing. After a change, or if there was
+// news meanwhile, a worker looks at the project.
 func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), err error) {
 	ps.with(name, func(p *project) { p.changes++ })
 	unlock, err := ps.changing.lock(ctx, name)
@@ -260,8 +257,8 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), e
 // decide ends what LeaveAlone began.
 func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 
-// wait waits until something has happened to a project since it was told that often, but
-// not longer than d. The error is that of ctx.
+// wait waits until something has happened to a project since it had been told that often,
+// at most for d. The error is that of ctx.
 func (ps *projects) wait(ctx context.Context, name string, told int, d time.Duration) error {
 	resting, wake := context.WithTimeout(ctx, d)
 	defer wake()
@@ -271,7 +268,7 @@ func (ps *projects) wait(ctx context.Context, name string, told int, d time.Dura
 	return ctx.Err()
 }
 
-// tell says that something has happened to a project, such as a change of health.
+// tell notes that something, such as a change of health, has happened to a project.
 func (ps *projects) tell(name string) { ps.with(name, ps.tellLocked) }
 
 // tellLocked needs mu.
@@ -288,8 +285,8 @@ func (ps *projects) tellAll() {
 	}
 }
 
-// heard says that something has happened to a container; "": perhaps to any. Where its
-// project is not known, Run finds that out.
+// heard notes that something has happened to a container; "": perhaps to any. If its project
+// is not known, Run finds it out.
 func (ps *projects) heard(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -305,7 +302,7 @@ func (ps *projects) heard(id string) {
 	ps.unknown.add(id)
 }
 
-// tellFound says that something may have happened to any project, and which have containers.
+// tellFound notes the projects that have containers, and that something may have happened to any.
 func (ps *projects) tellFound(names map[string]bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -317,8 +314,8 @@ func (ps *projects) tellFound(names map[string]bool) {
 	ps.noteBack() // there may be no project
 }
 
-// tellWaiting has the other projects looked at that wait for something, after p got
-// what they may wait for: they may join its namespaces. It needs mu.
+// tellWaiting has other projects that wait looked at again, after p changed: they may join
+// its namespaces. It needs mu.
 func (ps *projects) tellWaiting(p *project) {
 	for _, other := range ps.of {
 		other.stale = other.stale || other != p
@@ -328,8 +325,8 @@ func (ps *projects) tellWaiting(p *project) {
 	}
 }
 
-// noteWaits notes what the replicas of a project wait for. Where that may have come since
-// the look began that led to waits, another one follows.
+// noteWaits notes what the replicas of a project wait for, and has the project looked at
+// again if that may have come since the look that led to waits.
 func (ps *projects) noteWaits(name string, waits []Wait) {
 	ps.with(name, func(p *project) {
 		p.waits = waits
@@ -339,7 +336,7 @@ func (ps *projects) noteWaits(name string, waits []Wait) {
 	})
 }
 
-// noteFound notes the containers of a project that were found, and forgets others.
+// noteFound notes which containers a project has now.
 func (ps *projects) noteFound(name string, found []container.Container) {
 	ps.with(name, func(p *project) {
 		known := make(map[string]*history, len(found))
@@ -357,8 +354,8 @@ func newLocks() locks {
 
 type locks struct{ *limit.Limiter }
 
-// lock waits for the project, or for the end of ctx. After that it takes it only if it
-// is free at once.
+// lock waits for the project, or for the end of ctx, after which it takes it only if it is
+// free at once.
 func (l locks) lock(ctx context.Context, project string) (unlock func(), err error) {
 	slot, err := l.Acquire(ctx, limit.Key{Kind: project}, nil, nil)
 	if err != nil {

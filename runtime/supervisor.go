@@ -17,25 +17,23 @@ import (
 const (
 	refreshEvery = 5 * time.Second // how often the host's resolver is looked at
 
-	// slowAfter is when a project that is brought back makes room for others: it
-	// may wait for a file server or a hook, and takes no processor meanwhile.
+	// slowAfter is when a project being restored, which may wait for a file server or a hook,
+	// gives its turn to others.
 	slowAfter = 5 * time.Second
 
-	// unresponsiveLook is when a project is looked at again whose shim does not answer.
+	// unresponsiveLook is the interval of looks at a project whose shim does not respond.
 	unresponsiveLook = 5 * time.Second
 )
 
-// Run supervises the containers until ctx is done: it restarts what stops by
-// its restart policy, brings everything back after a reboot, and answers questions
-// for names. Projects that Apply or Remove works on are
-// left alone meanwhile.
+// Run supervises the containers until ctx is done: it restarts them by their restart policy
+// and after a reboot, and answers their DNS queries. It leaves alone projects that Apply or
+// Remove works on.
 //
-// It looks at everything when it starts, and whenever an event may have been
-// missed; at one project when an event says that a task of it ended, when the
-// health of its container changed, when a restart of it is due, and when something
-// was started that it may wait for. When somebody else changes the rules of the
-// kernel, or destroys links and mounts of ours, it repairs them. It does not look
-// when nothing happens, save every few seconds at what the device resolves names with.
+// It looks at everything when it starts and whenever it may have missed an event; at one
+// project when a task of it ended, the health of a container changed, a restart is due, or
+// something was started that it may wait for. It repairs rules, links and mounts of ours
+// that others change or destroy. Idle, it only looks every few seconds at the DNS settings
+// of the device.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	var beside sync.WaitGroup
@@ -49,7 +47,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		"watch the network":  func() error { return e.networks.Run(ctx, func() { e.projects.heard("") }) },
 		"answer DNS queries": func() error { return e.networks.Serve(ctx) },
 		"watch shims":        func() error { return e.containers.WatchShims(ctx, e.projects.heard) },
-		// What a former process left harms nobody: containers come first, whatever happens to this.
+		// Leftovers do no harm: containers do not wait for this.
 		"remove leftovers": func() error { return errors.Join(e.places.sweep(ctx, ""), e.containers.RemoveLeftovers(ctx)) },
 	} {
 		beside.Go(func() { s.keep(ctx, what, do) })
@@ -74,7 +72,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// keep does again what fails before ctx ends, after ever longer waits. It logs the same
+// keep retries do after increasing waits until it succeeds or ctx ends. It logs the same
 // failure once.
 func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	said := ""
@@ -91,8 +89,8 @@ func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	}
 }
 
-// try does something, and counts and logs its failures. Where it failed, it is to be
-// done again after the wait; else wait is 0. What fails because ctx ended has not failed.
+// try counts and logs failures of do, except those because ctx ended. wait is when to retry;
+// 0: do succeeded.
 func (s *supervisor) try(ctx context.Context, failures *int, do func() error, text string, attrs ...any) (wait time.Duration) {
 	err := contain.Call(do)
 	switch {
@@ -107,7 +105,7 @@ func (s *supervisor) try(ctx context.Context, failures *int, do func() error, te
 	return delay(*failures, rand.Float64())
 }
 
-// complain logs an error of Run, and tells of it if it is a panic: nobody else does.
+// complain logs an error of Run, and reports a panic, which no caller sees.
 func (s *supervisor) complain(text string, err error, attrs ...any) {
 	s.e.o.Logger.Warn(text, append(attrs, "error", err)...)
 	var p *contain.Panic
@@ -116,8 +114,8 @@ func (s *supervisor) complain(text string, err error, attrs ...any) {
 	}
 }
 
-// Busy is for how long Run has been doing what it does now; 0 while it waits for
-// news. What takes long, it leaves to others.
+// Busy is how long Run has been busy with one thing; 0 while it waits for news. It leaves
+// slow work to others.
 func (e *Engine) Busy() time.Duration {
 	if since := e.busy.Load(); since != nil {
 		return time.Since(*since)
@@ -125,13 +123,11 @@ func (e *Engine) Busy() time.Duration {
 	return 0
 }
 
-// Back is closed once Run has tried to bring everything back that it found when
-// it began. Containers that wait for others, and those that cannot be started,
-// may come later.
+// Back is closed once Run has tried to restore everything it found when it began.
+// Containers that wait for others, or cannot be started, may follow later.
 func (e *Engine) Back() <-chan struct{} { return e.projects.back }
 
-// supervisor finds out to which projects something has happened, and has workers
-// bring them back.
+// supervisor finds the projects of events and runs their workers.
 type supervisor struct {
 	e        *Engine
 	failures int // looks in a row that failed
@@ -140,9 +136,9 @@ type supervisor struct {
 	turns   *limit.Limiter // bounds how many projects are brought back at the same time
 }
 
-// look has those projects tended whose containers something has happened to, and does
-// not wait for them: one that waits for something keeps no other from being brought back.
-// Where that fails, it is everything's turn after a wait.
+// look starts workers for the projects whose containers something has happened to, without
+// waiting for them: a project that waits does not hold up others. If it fails, it looks at
+// everything after a wait.
 func (s *supervisor) look(ctx context.Context) {
 	projects := s.e.projects
 	wait := s.try(ctx, &s.failures, func() error {
@@ -173,7 +169,6 @@ func (s *supervisor) look(ctx context.Context) {
 	}
 }
 
-// work tends a project when it is its turn.
 func (s *supervisor) work(ctx context.Context, p *project) {
 	if turn, err := s.turns.Acquire(ctx, limit.Key{}, nil, nil); err == nil { // else ctx has ended
 		defer turn.Release()
@@ -182,8 +177,8 @@ func (s *supervisor) work(ctx context.Context, p *project) {
 	s.e.projects.tend(ctx, p, func(ctx context.Context) time.Time { return s.tend(ctx, p) })
 }
 
-// tend brings one project back to what its labels say, and returns when it has
-// to be tended again; zero when nothing is waiting.
+// tend restores one project to what its labels say, and returns when it has to be tended
+// again; zero when nothing is due.
 func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
 	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
 	wait := s.try(ctx, &p.failures, func() error { return g.restore(ctx) }, "cannot restore project", "project", p.name)
@@ -193,7 +188,7 @@ func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
 	return g.due
 }
 
-// restoring is the goal of a worker: what the labels of the containers say.
+// restoring is the goal of a worker: the project as the labels of its containers say.
 type restoring struct {
 	*run
 	p           *project
@@ -201,7 +196,6 @@ type restoring struct {
 	unpublished bool      // ports could not be published
 }
 
-// restore executes the plans that lead to what the labels say.
 func (g *restoring) restore(ctx context.Context) error {
 	g.e.projects.with(g.project, func(p *project) {
 		if !p.more {
@@ -216,8 +210,7 @@ func (g *restoring) restore(ctx context.Context) error {
 	return g.converge(ctx, g)
 }
 
-// want wants what the labels of the containers say. Some rest until they are due by their
-// restart policy.
+// want takes the wanted services from the labels. Some rest until their restart is due.
 func (g *restoring) want(context.Context) (done bool, err error) {
 	g.e.projects.with(g.project, func(p *project) { g.known = slices.Collect(maps.Keys(p.known)) })
 	g.compare()
@@ -243,7 +236,7 @@ func (g *restoring) want(context.Context) (done bool, err error) {
 	return false, nil
 }
 
-// rests tells whether a container is left as it is for now, and when to look at it again.
+// rests tells whether a container is left alone for now, and when to look at it again.
 func (g *restoring) rests(c container.Container) (rests bool, due time.Time) {
 	o := g.last.container(c.ID)
 	var failures int
@@ -266,7 +259,7 @@ func (g *restoring) idle(context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// carriedOut passes over what only some services cannot do without.
+// carriedOut tolerates failures that affect single services only.
 func (g *restoring) carriedOut(ctx context.Context, failed []failure) error {
 	logger := g.e.o.Logger.With("project", g.project)
 	for _, f := range failed {
@@ -287,7 +280,7 @@ func (g *restoring) carriedOut(ctx context.Context, failed []failure) error {
 	return nil
 }
 
-// sooner is the earlier one of two times, of which zero is none.
+// sooner is the earlier of two times; zero is no time.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -295,10 +288,9 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// compare tells listeners when, since the last look, a container stopped, was started
-// again, died, vanished, became healthy or unhealthy, or its shim stopped or started
-// responding.
-// What Apply and Remove do is not told.
+// compare reports containers that, since the last look, stopped, started, died, vanished or
+// changed health, and shims that stopped or started responding. What Apply and Remove do is
+// not reported.
 func (g *restoring) compare() {
 	p, now := g.p, g.last
 	changed := false
