@@ -5,8 +5,8 @@ import "sync"
 // maxAgenda is how many objects an agenda names before it says "everything".
 const maxAgenda = 1024
 
-// agenda collects what has changed until somebody looks: projects by name, or
-// containers by id; "" is everything, where events may have been missed.
+// agenda collects changed projects, by name, or containers, by id, until they are taken; ""
+// is everything, for when events may have been missed.
 type agenda struct {
 	poked chan struct{} // holds a token while something is on the agenda
 
@@ -28,7 +28,7 @@ func (a *agenda) add(name string) {
 	poke(a.poked)
 }
 
-// take returns what is on the agenda, and clears it.
+// take returns and clears the agenda.
 func (a *agenda) take() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

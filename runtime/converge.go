@@ -8,21 +8,20 @@ import (
 // maxLooks bounds one run: a project that needs more does not converge.
 const maxLooks = 2000
 
-// goal is what a run leads to, and what is to be done about what it finds on the way.
+// goal is what a run works towards.
 type goal interface {
-	// want sets what is wanted, given the containers of the project as they were found.
-	// done: nothing is, and nothing is left to be done. An error ends the run.
+	// want sets what is wanted, given the containers found. done: nothing is wanted and
+	// nothing is left to do. An error ends the run.
 	want(ctx context.Context) (done bool, err error)
-	// carriedOut looks at what became of the plan. An error ends the run.
+	// carriedOut judges the failures of the plan. An error ends the run.
 	carriedOut(ctx context.Context, failed []failure) error
-	// idle is called when there is nothing to do now. done: that is the end; else it has
-	// waited for something to happen.
+	// idle is called when nothing can be done now. It waits for something to happen; done
+	// ends the run.
 	idle(ctx context.Context) (done bool, err error)
 }
 
-// converge brings the project to a goal: it looks at what there is, plans, does what can
-// be done now, and looks again. Each step is safe to repeat, so it does not matter where
-// a former run ended.
+// converge looks at the project, plans, executes what can be done now, and looks again, until
+// the goal is reached. Steps are safe to repeat, so it does not matter where a former run ended.
 func (r *run) converge(ctx context.Context, g goal) error {
 	for range maxLooks {
 		r.e.projects.with(r.project, func(p *project) { p.stale, r.told = false, p.told })

@@ -8,17 +8,13 @@
 //
 // # Invariants
 //
-// What runs is read, never remembered. Each container carries labels that say
-// which project, service and configuration it is, and details: which addresses
-// and ports it has, when it is to be restarted, how it is probed. The difference
-// between these and the wanted project is a Plan: groups of sequences of steps,
-// those of one group side by side, as far as they can be done now. Apply and
-// Remove execute it, look again and plan again until nothing is to be done, and
-// wait where a condition of depends_on is not met: until a container ends or its
-// health changes, both of which tell. Workers do the same: there is one loop, converge,
-// with two goals.
-//
-// What is in memory only is learned again after a restart.
+// Nothing that runs is remembered: it is read from containerd. The labels and details of a
+// container give its project, service and configuration, its addresses and ports, and how
+// it is restarted and probed. Their difference from the wanted project is a Plan: groups of
+// sequences of steps, those of one group in parallel, as far as they can run now. Apply,
+// Remove and the workers execute it in one loop, converge: they look and plan again until
+// nothing is left to do, and wait for an exit or a change of health where a condition of
+// depends_on is not met. State that is only in memory is rebuilt after a restart.
 //
 // # Who owns which state
 //
@@ -26,19 +22,18 @@
 //	images            content, snapshots of layers, downloads (room image)
 //	networks          sandboxes, links, rules, hosts files, DNS (room network)
 //	Engine.places     claims: addresses, names and ports of projects that are being changed and have no containers yet
-//	Engine.projects   all else that is known of projects, under one lock: who works on one, what has happened to it, when
-//	                  it is due, what it waits for, what was made last, how often its containers ended
+//	Engine.projects   everything else about projects, under one lock: who works on one, its news, when it is due,
+//	                  what it waits for, what was made last, how often its containers ended
 //	project.seen      what the worker of a project saw last
-//	run               one way of one project to what is wanted; whoever has a run has the project
+//	run               one convergence of a project; its holder has the project
 //	packages          StateDir/projects: extracted packages
-//	Engine.hooked     RunDir/started: which process of a container had its commands of post_start
-//	Engine.health     the probes, and what they found
+//	Engine.hooked     RunDir/started: the process of each container that has had its post_start commands
+//	Engine.health     the probes and their results
 //
 // A project is changed by one goroutine at a time: a caller of Apply or Remove, or its
-// worker, which looks once and leaves the project to changes. Run owns the workers: it
-// waits for them before it returns.
+// worker, which gives way to them. Run waits for its workers before it returns.
 //
-// # The way of one apply
+// # From Apply to a settled project
 //
 //	Load    -> packages (Extract), compose.Load
 //	Stage   -> images
@@ -50,7 +45,7 @@
 //	           applying.idle:   wait for news (an exit, health, another project) -----------------+
 //	        -> settled: the project is let go, a worker looks at it; packages.forget
 //
-// # The way of one exit
+// # From an exit to a restart
 //
 //	process ends -> shim -> containerd's event -> watch -> projects.heard: news of its project, and a worker if it has
 //	none; of a container that is not known, supervisor.look finds out the project first
@@ -59,7 +54,7 @@
 //	         history.note (when it is due by its restart policy), PlanFor, carryOut
 //	the worker ends; news, or the alarm of what is due, starts another one
 //
-// # The way of one published port
+// # From a Compose file to a published port
 //
 //	Compose ports -> compose.Port -> locate: addresses of the sandbox, a free port of the device where none is given,
 //	which network.CheckPort lets pass
@@ -67,22 +62,19 @@
 //	-> step "sync ports", of Apply or a worker: places.syncPorts -> network.SyncPorts, for all projects at once
 //	-> nftables tables of the owner; network.Run makes them again when somebody else changes them
 //
-// The image, the addresses and the configuration of a container never change:
-// another configuration is another container, with another id. A container
-// lives in the sandbox of its replica (a network namespace that is pinned
-// outside any container), or in that of another one, so names, addresses and
-// ports outlast it. A network belongs to whoever names it: projects that give
-// the same name share it, and it goes with the last container that was made for
-// it.
+// The image, addresses and configuration of a container never change: another configuration
+// is another container, with another id. A container lives in the sandbox of its replica (a
+// network namespace pinned outside any container), or in that of another replica, so names,
+// addresses and ports outlast it. Projects that give a network the same name share it; it
+// goes with the last container made for it.
 //
 // # Failure model
 //
-// The process may be killed between any two instructions: each step is safe to
-// repeat, and the next Apply or Remove of the same project converges. Shims,
-// and with them whole projects, may die at any time: Run brings them back, the
-// first time at once, and ever more rarely what keeps failing.
-// After a reboot the run directory is empty and there are no tasks; Run builds
-// networks, sandboxes and ports again from the labels and starts the containers
-// when what they depend on allows it, without a network and without the project
-// that they came from. Containers without our labels are never touched.
+// The process may be killed between any two instructions: each step is safe to repeat, and
+// the next Apply or Remove of the project converges. Shims, and with them whole projects,
+// may die at any time: Run restores them, at first immediately, then with increasing delays
+// for what keeps failing. A reboot leaves no run directory and no tasks: Run rebuilds
+// networks, sandboxes and ports from the labels and starts the containers when their
+// dependencies allow it, needing neither a network nor the project's files. Containers
+// without our labels are never touched.
 package runtime

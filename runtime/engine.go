@@ -21,21 +21,21 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// Options is what an Engine needs.
+// Options are the options of an Engine.
 type Options struct {
 	container.Options                 // less Snapshotter: that of the images. Logger nil: slog.Default
 	Images            image.Options   // less Client, State and Logger: those of the containers
 	Publish           network.Publish // who may use published ports; "": whom the host's firewall admits
-	// OnStep is called before and after each step that changes something, for
-	// fault injection and tests. nil: nothing.
+	// OnStep is called before and after each step that changes something, for fault
+	// injection and tests; may be nil.
 	OnStep func(step string)
-	// Contained is told of each panic that ended one piece of work of Run alone,
-	// with what that was. The error is a *contain.Panic. nil: nobody is.
+	// Contained is called with each panic, a *contain.Panic, that ended only a part of Run, and
+	// with the name of that part; may be nil.
 	Contained func(what string, err error)
 }
 
-// Engine runs Compose projects. Its methods may be called from several
-// goroutines; those that change the same project wait for each other.
+// Engine runs Compose projects. Its methods are safe for concurrent use; changes of the
+// same project wait for each other.
 type Engine struct {
 	namespace
 	*stager
@@ -53,8 +53,7 @@ type Engine struct {
 	busy     atomic.Pointer[time.Time] // since when Run does what it does now; nil: it waits for news
 }
 
-// New checks the options and prepares the directories. It starts nothing. Close
-// has to be called.
+// New checks the options and prepares the directories. It starts nothing. Call Close after use.
 func New(o Options) (*Engine, error) {
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.OnStep == nil {
@@ -104,18 +103,18 @@ func New(o Options) (*Engine, error) {
 	return e, nil
 }
 
-// Close ends the probes of containers, and hears no events any more. The containers go on.
+// Close ends health probes and the subscription to events. The containers keep running.
 func (e *Engine) Close() {
 	e.health.Close()
 	e.projects.close()
 }
 
-// Changes is poked when something managed stopped, died or vanished outside of
-// Apply and Remove. Changed tells what.
+// Changes receives when a container stopped, died or vanished outside of Apply and Remove.
+// Changed tells of which projects.
 func (e *Engine) Changes() <-chan struct{} { return e.changes.poked }
 
-// Changed returns the projects that have changed since the last call. all says
-// that there were too many to name: each may have.
+// Changed returns the projects that changed since the last call. all: there were too many to
+// name, and any may have changed.
 func (e *Engine) Changed() (projects []string, all bool) {
 	changed := e.changes.take()
 	return slices.Sorted(maps.Keys(changed)), changed[""]
@@ -124,13 +123,13 @@ func (e *Engine) Changed() (projects []string, all bool) {
 // namespace is that of our containers in containerd.
 type namespace string
 
-// within is ctx for calls to containerd: its services in this process take the
-// namespace from nowhere else.
+// within is ctx for calls to containerd: its services in this process read the namespace
+// from ctx only.
 func (n namespace) within(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, string(n))
 }
 
-// poke wakes whoever waits for c, now or the next time.
+// poke wakes the receiver of c, now or when it next receives.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

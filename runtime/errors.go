@@ -12,13 +12,13 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 )
 
-// Every error of the runtime that callers branch on is of this form.
+// The errors that callers of the runtime tell apart.
 type (
 	Error = fault.Error
 	Code  = fault.Code
 )
 
-// The codes of Error, see package fault.
+// The codes of Error, defined in package fault.
 const (
 	Unsupported    = fault.Unsupported
 	InvalidPackage = fault.InvalidPackage
@@ -37,17 +37,15 @@ const (
 	Internal       = fault.Internal
 )
 
-// Persists says that an error of NoSpace would come again: there still is not
-// what the images need. It looks at the file system and nothing else. Where an
-// error does not say what it needs, it does not persist.
+// Persists tells whether a NoSpace error would recur because the space needed is still not
+// free. It only looks at the file system; without the needed size in err it is false.
 func Persists(err error) bool {
 	var space *image.NoSpaceError
 	return errors.As(err, &space) && space.Persists()
 }
 
-// ofDevice is the code of an error of this device, which may say that there is no
-// space on it, that its medium fails, or that its runc or shim is not installed: none
-// is the doing of what was to start.
+// ofDevice is the code of an error that is this device's fault and not the workload's: no
+// space, a failing medium, or a missing runc or shim; else it is code.
 func ofDevice(code Code, err error) Code {
 	switch {
 	case code != Internal && code != StartFailed:
@@ -62,19 +60,18 @@ func ofDevice(code Code, err error) Code {
 	return code
 }
 
-// lacksRuntime tells by the words of the shim or of containerd whether an OCI runtime
-// or a shim is not installed. If a program in a container is missing, it is the runtime
-// that says so.
+// lacksRuntime tells from an error text of the shim or containerd whether an OCI runtime or
+// shim is not installed. A program missing in a container is reported by the runtime.
 func lacksRuntime(text string) bool {
 	return strings.Contains(text, "unable to retrieve OCI runtime error") && strings.Contains(text, "executable file not found") ||
 		strings.Contains(text, "binary not installed") || strings.Contains(text, "containerd-shim-runc-v2 not found")
 }
 
-// CodeOf is the code of an error of the runtime.
+// CodeOf returns the code of an error of the runtime.
 func CodeOf(err error) Code { return fault.CodeOf(err) }
 
-// fail makes err, which says what could not be done, an Error about object, unless it is
-// about one already or the caller gave up. code is that of what has none.
+// fail makes err an Error about object, unless it is about one already or is a cancellation.
+// code is for errors that have none.
 func fail(code Code, object string, err error) error {
 	var known *Error
 	if errors.As(err, &known) {
@@ -86,7 +83,7 @@ func fail(code Code, object string, err error) error {
 	return failAs(code, object, err)
 }
 
-// failAs is fail for an error whose code and object are known, whatever it wraps.
+// failAs is fail with a known code and object, whatever err wraps.
 func failAs(code Code, object string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

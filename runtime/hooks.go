@@ -13,9 +13,8 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-// runHooks runs the commands that are to run after the start of a container. A
-// process that had them does not get them again. The supervisor goes on when
-// one fails, as the service runs nevertheless.
+// runHooks runs the post_start commands of a container, once for each process. The supervisor
+// tolerates failures: the service runs nevertheless.
 func (r *run) runHooks(ctx context.Context, s Step) error {
 	own, err := r.e.containers.ListIDs(ctx, []string{s.Container}) // the process may have just started
 	if err != nil {
@@ -56,8 +55,8 @@ func runHook(ctx context.Context, containers *container.Containers, id string, h
 	return nil
 }
 
-// hookRecords is the directory of files that say which process of a container had its
-// hooks. It is gone after a reboot, like the process.
+// hookRecords is the directory of files that say which process of a container has had its
+// hooks. It is lost at a reboot, as the processes are.
 type hookRecords string
 
 func (h hookRecords) of(id string) string { return filepath.Join(string(h), id) }
@@ -73,13 +72,13 @@ func (h hookRecords) note(id, life string) error {
 	return nil
 }
 
-// has tells whether the process pid of a container had its hooks.
+// has tells whether process pid of a container has had its hooks.
 func (h hookRecords) has(id string, pid int) bool {
 	noted, err := os.ReadFile(h.of(id))
 	return err == nil && string(noted) == lifeOf(pid)
 }
 
-// deleteContainer deletes a container and what is noted of it.
+// deleteContainer deletes a container and its hook record.
 func (r *run) deleteContainer(ctx context.Context, id string) error {
 	if err := r.e.containers.Delete(ctx, id); err != nil {
 		return err
@@ -90,7 +89,7 @@ func (r *run) deleteContainer(ctx context.Context, id string) error {
 	return nil
 }
 
-// quote is output as the end of an error's text.
+// quote formats output for the end of an error text.
 func quote(output string) string {
 	text := strings.TrimSpace(strings.ToValidUTF8(output, "?"))
 	if text == "" {

@@ -21,8 +21,8 @@ import (
 // shortID is how much of a container's id names it.
 const shortID = 12
 
-// locating is the search for the place of one project. What its containers have
-// already stays as it is, where the project allows it.
+// locating is the search for the place of one project. Containers keep theirs where the
+// project allows it.
 type locating struct {
 	pl     *places
 	p      *compose.Project
@@ -38,7 +38,7 @@ type locating struct {
 	taken  map[string]map[netip.Addr]string // by name of the network; by whom
 }
 
-// locateLocked finds the place of a project; it needs mu.
+// locateLocked needs mu.
 func (pl *places) locateLocked(ctx context.Context, all []container.Container, p *Project, replicas []planned) (placement, error) {
 	l := &locating{
 		pl: pl, p: p.Compose, name: p.Name, wanted: replicas, joins: p.Joins, all: all,
@@ -111,7 +111,7 @@ func (l *locating) network(n *compose.Network) (network.Network, error) {
 	return chosen, nil
 }
 
-// wantedNetwork is what the project says of a network; the rest is chosen.
+// wantedNetwork is a network as far as the project specifies it; the rest is chosen.
 func wantedNetwork(n *compose.Network) network.Network {
 	w := network.Network{
 		Name:     n.Name,
@@ -137,7 +137,7 @@ func wantedNetwork(n *compose.Network) network.Network {
 	return w
 }
 
-// matches tells whether a network is as the project says.
+// matches tells whether a network is as the project specifies it.
 func matches(is, want network.Network, n *compose.Network) bool {
 	if is.Subnet.IsValid() == n.NoIPv4 || is.Subnet6.IsValid() != (n.IPv6 || want.Subnet6.IsValid()) {
 		return false
@@ -148,8 +148,8 @@ func matches(is, want network.Network, n *compose.Network) bool {
 	return is == want
 }
 
-// reserveAddresses notes who has which address: other projects, those that the
-// project fixes, and what its replicas have already.
+// reserveAddresses notes the addresses of other projects, those fixed by the project, and
+// those its replicas already have.
 func (l *locating) reserveAddresses(context.Context) error {
 	for _, s := range l.others {
 		for _, a := range s.Sandbox.Attached {
@@ -201,7 +201,7 @@ func (l *locating) take(name, by string, addresses ...netip.Addr) {
 	}
 }
 
-// seats places the replicas that have a sandbox of their own.
+// seats places the replicas with a sandbox of their own.
 func (l *locating) seats(context.Context) error {
 	for _, r := range l.wanted {
 		seat := seat{member{l.name, r.Replica}, container.Seat{Name: r.service.ContainerName}}
@@ -265,9 +265,8 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	return box, nil
 }
 
-// hostnameOf is what a replica calls itself: programs take that for an identity,
-// so no two have the same, and scaling changes nobody's. What the kernel cannot hold
-// becomes an id, as with Docker.
+// hostnameOf is unique for each replica, since programs take it for an identity, and does
+// not change with the scale. A name too long for the kernel becomes an id, as with Docker.
 func hostnameOf(r Replica) string {
 	name := r.Service
 	if r.Number != 1 {
@@ -308,7 +307,7 @@ func (l *locating) attach(a compose.Attachment, r Replica) (network.Attachment, 
 	return link, nil
 }
 
-// within is the part of a subnet that addresses are given from.
+// within is the part of a subnet from which addresses are assigned.
 func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
 	for _, pool := range l.p.Networks[key].Pools {
 		if pool.Subnet.Masked() == subnet && pool.Range.IsValid() {
@@ -318,8 +317,8 @@ func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
 	return subnet
 }
 
-// extraHosts are the lines that a service asks for; host-gateway is the device
-// as the service sees it.
+// extraHosts resolves extra_hosts; host-gateway is the address at which the service reaches
+// the device.
 func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 	var w network.Network
 	if len(box.Attached) > 0 {
@@ -334,7 +333,7 @@ func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 }
 
 // joined finds whose sandbox, process identifiers and shared memory each replica shares.
-// Services come after those that they join, as after all that they depend on.
+// Joined services come first, as all dependencies do.
 func (l *locating) joined(context.Context) error {
 	for i := range l.place {
 		s := &l.place[i]
@@ -360,7 +359,7 @@ func (l *locating) joined(context.Context) error {
 	return nil
 }
 
-// other is the replica whose namespace is shared: the one of the same number where a
+// other is the replica whose namespace is shared: the one with the same number if the
 // service has several.
 func (l *locating) other(n compose.Namespace, number int) (s seat, ok bool) {
 	if n.Mode == compose.ModeService {
@@ -382,8 +381,8 @@ func (l *locating) other(n compose.Namespace, number int) (s seat, ok bool) {
 	return seat{}, false
 }
 
-// publish gives the replicas their ports. It refuses those that another project, a process
-// of this device or another owner has, save what the project's containers have already.
+// publish assigns ports to the replicas. It refuses those that another project, a process of
+// this device or another owner has, except what the project's containers already have.
 func (l *locating) publish(ctx context.Context) error {
 	taken, err := l.pl.networks.ForeignPorts(ctx)
 	if err != nil {
@@ -427,8 +426,7 @@ func (l *locating) publish(ctx context.Context) error {
 	return nil
 }
 
-// published is the link that published ports lead to: the first that is reached
-// from outside.
+// published is the link that published ports lead to: the first one reachable from outside.
 func published(box network.Sandbox) (network.Attachment, bool) {
 	i := slices.IndexFunc(box.Attached, func(a network.Attachment) bool { return !a.Network.Internal && a.Network.Driver == "" })
 	if i < 0 {
@@ -437,7 +435,7 @@ func published(box network.Sandbox) (network.Attachment, bool) {
 	return box.Attached[i], true
 }
 
-// port is one published port, for each family that the link has.
+// port returns a published port once for each address family of the link.
 func (l *locating) port(p compose.Port, s seat, via network.Attachment, taken []network.Port) ([]network.Port, error) {
 	var ports []network.Port
 	for _, address := range []netip.Addr{via.Address, via.Address6} {
@@ -464,8 +462,7 @@ func (l *locating) port(p compose.Port, s seat, via network.Attachment, taken []
 	return ports, nil
 }
 
-// formerPort is the port of the device that the replica has already for this
-// one; 0 where it has none.
+// formerPort is the host port that the replica already has for this port; 0: none.
 func (l *locating) formerPort(p compose.Port, s seat, last uint16) uint16 {
 	former, _ := l.former.seat(s.Replica)
 	for _, f := range former.Ports {

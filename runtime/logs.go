@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// LogsRequest says whose output is wanted, and which part of it.
+// LogsRequest selects containers and a part of their output.
 type LogsRequest struct {
 	Project  string
 	Services []string  // none: all
@@ -22,15 +22,14 @@ type LogsRequest struct {
 	Follow   bool      // go on until ctx is done or the project is gone, also with containers that come later
 }
 
-// LogLine is one line that a container printed.
+// LogLine is one line of output.
 type LogLine struct {
 	Replica Replica
 	Time    time.Time // zero where the log has none
 	Text    []byte    // with its end of line, if it has one; valid until the callback returns
 }
 
-// LogLines calls each for every line in the order of their times, from one
-// goroutine.
+// LogLines calls each for every line in the order of their times, from one goroutine.
 func (e *Engine) LogLines(ctx context.Context, r LogsRequest, each func(LogLine) error) error {
 	s := &logSources{e: e, r: r}
 	s.merge = log.NewMerge(log.Options{Tail: r.Tail, Since: r.Since, Until: r.Until, Follow: r.Follow})
@@ -72,9 +71,8 @@ func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error 
 	return nil
 }
 
-// add adds the containers that came since the last time, and tells whether
-// there are any at all. Of a replica that is being replaced, the container that
-// runs comes first.
+// add adds containers that are new since the last call; any: there are some at all. While a
+// replica is being replaced, its running container comes first.
 func (s *logSources) add(ctx context.Context) (any bool, err error) {
 	all, err := s.e.ObserveProject(ctx, s.r.Project)
 	if err != nil {
@@ -92,7 +90,7 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 	return any, nil
 }
 
-// follow adds containers as they come, until there are none any more.
+// follow adds containers as they appear, until none are left.
 func (s *logSources) follow(ctx context.Context) error {
 	news := make(chan struct{}, 1)
 	stop := s.e.projects.events.watch(ctx, logTopics, func(string) { poke(news) })

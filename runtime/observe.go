@@ -19,7 +19,7 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// State is what a container does.
+// State is the state of a container.
 type State = container.State
 
 // The states of a container.
@@ -29,8 +29,8 @@ const (
 	Paused        = container.Paused
 	Stopped       = container.Stopped // its process ended; ExitCode says how
 	Done    State = "done"            // a one-shot service that ended with 0: it is not started again
-	// Unresponsive says that its shim does not respond: its process may still run,
-	// and nobody would see it end.
+	// Unresponsive says that the shim does not respond: the process may still run, but its
+	// end would go unnoticed.
 	Unresponsive = container.Unresponsive
 )
 
@@ -46,7 +46,7 @@ type ObservedContainer struct {
 	container.Container          // with a State that may be Done, as well
 	Address             string   // the first it has
 	Ports               []string // as 0.0.0.0:8080->80/tcp
-	// Restarting says of one that is Stopped that its restart policy brings it back.
+	// Restarting says of a Stopped container that its restart policy will start it again.
 	Restarting bool
 	Started    time.Time     // zero unless Running
 	Restarts   int           // by this process, since the container last ran well
@@ -55,18 +55,16 @@ type ObservedContainer struct {
 	Waiting    string        // what it waits for before it is started
 	Undecided  bool          // and that has not failed so far
 
-	// Astray says that it runs outside its sandbox: the sandbox was made anew
-	// after the container started.
+	// Astray says that it runs outside its sandbox, which was made again after the start.
 	Astray bool
-	// Hooked says that the process that runs had the commands that are to run
-	// after its start.
+	// Hooked says that the running process has had its post_start commands.
 	Hooked bool
 }
 
 // Replica is the instance of a service that the container is for.
 func (c *ObservedContainer) Replica() Replica { return Replica{c.Service, c.Number} }
 
-// Observe reads all projects from containerd, sorted by name; containers in
+// Observe reads all projects from containerd, sorted by name, and their containers in
 // dependency order.
 func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	all, err := e.containers.List(e.within(ctx))
@@ -84,8 +82,8 @@ func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	return projects, nil
 }
 
-// ObserveProject is Observe for one project, and asks for no other. A project that
-// is not there has no containers.
+// ObserveProject is Observe for one project, and reads no other. A project that does not
+// exist has no containers.
 func (e *Engine) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
 	list, err := e.containers.ListProject(e.within(ctx), name)
 	if err != nil {
@@ -133,8 +131,7 @@ func (e *Engine) observe(c container.Container) ObservedContainer {
 	return found
 }
 
-// Usage is what the containers that run have used of the machine, by id. It reads
-// a few files for each.
+// Usage is the resource usage of the running containers, by id. It reads a few files for each.
 func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) {
 	all, err := e.containers.List(e.within(ctx))
 	if err != nil {
@@ -149,8 +146,8 @@ func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) 
 	return usage, nil
 }
 
-// adoptNamespaces pins the namespaces again that only the processes of these
-// containers still hold: else these would have to end for a new one.
+// adoptNamespaces pins namespaces again that only the processes of these containers still
+// hold: else these would have to be replaced.
 func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
 	for _, c := range containers {
 		if c.State != container.Running && c.State != container.Paused {
@@ -162,8 +159,8 @@ func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Con
 	}
 }
 
-// astray tells whether the process pid is in another network namespace than the
-// sandbox's. A process that has just ended is nowhere.
+// astray tells whether the process pid is in a network namespace other than the sandbox's. A
+// process that has just ended is not.
 func (e *Engine) astray(pid int, s network.Sandbox) bool {
 	if s.Host {
 		return false
@@ -176,7 +173,7 @@ func (e *Engine) astray(pid int, s network.Sandbox) bool {
 	return err != nil || !os.SameFile(process, pinned)
 }
 
-// tendHealth makes the running containers of a project those that are probed.
+// tendHealth has the running containers of a project probed, and no others of it.
 func (e *Engine) tendHealth(project string, found []container.Container) {
 	var targets []health.Target
 	for _, c := range found {
@@ -191,8 +188,8 @@ func (e *Engine) tendHealth(project string, found []container.Container) {
 	e.health.Tend(project, targets)
 }
 
-// Exec runs a command in a container and returns its exit code. The command ends with
-// ctx. With an error, a code above 0 is what a shell ends with that cannot run the command.
+// Exec runs a command in a container until it ends or ctx does, and returns its exit code.
+// With an error, a code above 0 is a shell's for a command that cannot be run.
 func (e *Engine) Exec(ctx context.Context, in ObservedContainer, x container.Exec) (int, error) {
 	code, err := e.containers.Exec(e.within(ctx), in.ID, x)
 	if err != nil {
@@ -201,7 +198,6 @@ func (e *Engine) Exec(ctx context.Context, in ObservedContainer, x container.Exe
 	return code, nil
 }
 
-// probe runs the command of a health check in a container.
 func (e *Engine) probe(ctx context.Context, id string, timeout time.Duration, command []string, output io.Writer) (int, error) {
 	x := container.Exec{Args: command, Own: true, Timeout: timeout, Stdout: output, Stderr: output}
 	code, err := e.containers.Exec(e.within(ctx), id, x)
@@ -216,8 +212,8 @@ func addressText(a netip.Addr) string {
 	return string(text)
 }
 
-// stateOf is the state of a container. One that was being stopped did not end
-// by itself, whatever its exit code.
+// stateOf never says that a container ended by itself while it was being stopped, whatever
+// its exit code.
 func stateOf(c container.Container) State {
 	ended := c.State == Stopped
 	switch {
@@ -234,8 +230,7 @@ func stateOf(c container.Container) State {
 	}
 }
 
-// inOrder sorts the containers of one project: each after those of the services
-// it depends on, else by name, number and age.
+// inOrder sorts the containers of one project in dependency order, then by name, number and age.
 func inOrder(list []container.Container) []container.Container {
 	byService := make(map[string][]container.Container)
 	dependsOn := make(map[string][]compose.Dependency)

@@ -8,21 +8,21 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// RemoveOptions is how a project is removed.
+// RemoveOptions are the options of RemoveWith.
 type RemoveOptions struct {
 	Volumes     bool           // its volumes, too
 	StopTimeout *time.Duration // instead of each container's own
 	Notify      func(Event)    // called as things happen, one call at a time; nil: nothing
 }
 
-// Remove stops and deletes everything that belongs to the project, except its
-// volumes. Removing what is not there is no error.
+// Remove stops and deletes everything that belongs to the project, except its volumes. It is
+// no error if the project does not exist.
 func (e *Engine) Remove(ctx context.Context, project string) error {
 	return e.RemoveWith(ctx, project, RemoveOptions{})
 }
 
-// RemoveWith is Remove with options. What the project shares with others, as
-// networks, goes with the last of them.
+// RemoveWith is Remove with options. Networks and others that projects share go with the last
+// of them.
 func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions) error {
 	if !compose.ValidName(project) {
 		return &Error{Code: Unsupported, Object: project, Err: errors.New("not a valid project name")}
@@ -39,7 +39,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	r := &run{e: e, project: project, notify: o.Notify, grace: o.StopTimeout}
 	err = r.converge(ctx, &applying{run: r}) // of nothing
 	if err == nil {
-		// What no container's labels tell of.
+		// Removes what no label refers to.
 		err = e.containers.RemoveProject(ctx, project)
 	}
 	if err == nil {
@@ -57,8 +57,7 @@ func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions
 	return nil
 }
 
-// Clear removes every project, whoever applied it, and what is left of others that
-// are gone. It returns the names of those that it removed.
+// Clear removes every project and leftovers of former ones. It returns the names of those removed.
 func (e *Engine) Clear(ctx context.Context) ([]string, error) {
 	projects, err := e.Observe(ctx)
 	if err != nil {

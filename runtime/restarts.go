@@ -14,8 +14,8 @@ const (
 	ranWell    = 10 * time.Second // a container that ran this long starts with a clean record
 )
 
-// history is how a container fared since this process knows it. It is in memory
-// only: a crash loop writes nothing.
+// history is how a container has fared since this process knows it. It is in memory only, so
+// that a crash loop writes nothing.
 type history struct {
 	pid      int       // of the process that was seen last
 	started  time.Time // when it started
@@ -25,8 +25,8 @@ type history struct {
 	again    int       // how often it was, by this process
 }
 
-// runs notes that the process pid, started at some time, was seen. One without a
-// start is about to end, and tells nothing new.
+// runs notes that process pid was seen, and when it started. A zero start means that it is
+// about to end, and is ignored.
 func (h *history) runs(pid int, started time.Time) {
 	if h.pid != pid && !started.IsZero() {
 		h.pid, h.started, h.over = pid, started, false
@@ -40,8 +40,8 @@ func (h *history) starts(now time.Time) {
 	h.pid, h.started, h.over = 0, now, false
 }
 
-// ends notes that it does not run any more, and reckons when it may again by its
-// restart policy. What never ran before the eyes of this process may at once.
+// ends notes that it has stopped, and computes when its restart policy allows a start: at
+// once if this process never saw it run.
 func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	if h.over {
 		return
@@ -58,8 +58,7 @@ func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	h.failures++
 }
 
-// note notes what the container does, and returns when it may be started again by its
-// restart policy.
+// note notes the state of the container, and returns when its restart policy allows a start.
 func (h *history) note(c ObservedContainer, p compose.Restart) (failures int, due time.Time) {
 	if c.active() {
 		h.runs(c.Pid, c.Started)
@@ -69,8 +68,8 @@ func (h *history) note(c ObservedContainer, p compose.Restart) (failures int, du
 	return h.failures, h.due
 }
 
-// restarts is how often a container was started again: since it last ran well, and by
-// this process. The end of one that stays so was followed by no start.
+// restarts is how often a container was restarted: since it last ran well, and by this
+// process. An end after which it stays stopped does not count.
 func (h *history) restarts() (lately, all int) {
 	switch {
 	case h == nil:
@@ -82,8 +81,8 @@ func (h *history) restarts() (lately, all int) {
 	}
 }
 
-// delay is none at first, and then doubles with each failure; chance, from 0 to
-// 1, spreads it by a quarter, so that what fell together does not rise together.
+// delay is zero at first and doubles with each failure; chance, from 0 to 1, spreads it by a
+// quarter, so that containers that failed together do not restart together.
 func delay(failures int, chance float64) time.Duration {
 	if failures == 0 {
 		return 0

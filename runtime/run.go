@@ -17,10 +17,10 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-// abreast is how many sequences of a plan are executed at the same time.
+// abreast is how many sequences of a plan are executed in parallel.
 const abreast = 4
 
-// run brings one project to what is wanted. Whoever has one holds the project's lock.
+// run converges one project. Its holder has the project's lock.
 type run struct {
 	e       *Engine
 	project string
@@ -49,8 +49,7 @@ type run struct {
 	stopped bool           // it stopped a container
 }
 
-// made is what a run brought up to date itself. What merely is there may be
-// half there.
+// made is what a run has brought up to date itself. What it merely found may be incomplete.
 type made struct {
 	network bool // networks and sandboxes
 	ports   bool
@@ -81,14 +80,13 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// take notes the containers of the project, before anybody asks what they do: of what
-// happens to them from now on, the project is told.
+// take notes the containers of the project, before their states are read: from now on their
+// events are noted for the project.
 func (r *run) take(own []container.Container) {
 	r.found = inOrder(own)
 	r.e.projects.noteFound(r.project, own)
 }
 
-// observe adds to the containers that were found what else there is.
 func (r *run) observe() {
 	o := &r.last
 	o.Sandboxes = make(map[Replica]bool)
@@ -111,9 +109,8 @@ type failure struct {
 	err  error
 }
 
-// carryOut executes the plan: group after group, the sequences of each side by
-// side. What has begun when something fails goes on to the end of its sequence;
-// nothing else begins.
+// carryOut executes the plan group by group. After a failure, sequences that have begun run
+// to their end, and no others begin.
 func (r *run) carryOut(ctx context.Context) []failure {
 	for _, g := range r.plan.Groups {
 		if failed := r.sideBySide(ctx, g); len(failed) > 0 {
@@ -240,8 +237,8 @@ func (r *run) create(ctx context.Context, s Step) error {
 	return r.e.containers.Create(ctx, config)
 }
 
-// start starts a container. All of a project share one shim: two that brought
-// it up at the same time could end with one each.
+// start starts a container. Calls for one project must not overlap: its containers share a
+// shim, and two starts could each bring one up.
 func (r *run) start(ctx context.Context, id string) error {
 	r.note(func() {
 		if r.starts == nil {
@@ -263,7 +260,7 @@ func (r *run) start(ctx context.Context, id string) error {
 	return err
 }
 
-// object is what an error of the step is about: a service where there is one.
+// object is what an error of the step is about: its service, if it has one.
 func (r *run) object(s Step) string {
 	return cmp.Or(s.Replica.Service, r.project)
 }

@@ -17,10 +17,10 @@ import (
 // maxPackage is how large a package may be: Compose files and what they mount.
 const maxPackage = 64 << 20
 
-// Progress is how much of one object is on the device; Total is 0 while unknown.
+// Progress is how many bytes of one object are present; Total is 0 while unknown.
 type Progress = image.Progress
 
-// stager has what projects need brought to the device, and removes it again.
+// stager stages images and packages, and removes them again.
 type stager struct {
 	namespace
 	o          Options
@@ -45,8 +45,8 @@ type Package struct {
 	Signed bool          // as it has to be
 }
 
-// FetchPackage downloads a package and verifies it: by its digests, or by its
-// signature if it is to have one. Nothing is kept in containerd.
+// FetchPackage downloads a package and verifies its digests, or its signature if one is
+// required. Nothing is kept in containerd.
 func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func(Progress)) (*Package, error) {
 	ctx = s.within(ctx)
 	limits := image.ArtifactLimits{Size: maxPackage}
@@ -72,11 +72,10 @@ func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func
 	return &p, nil
 }
 
-// Unsigned looks which images of p are signed by none of the public keys that
-// count for them, and says of each why, by its reference; p remembers what it
-// found, so that Stage brings just that. The digest is looked up as by Stage, and
-// nothing of the images is downloaded. What was found to be signed before, and is
-// on the device, needs no network.
+// Unsigned returns the images of p, by reference, that none of their public keys has signed,
+// and why; p remembers the digests it found, so that Stage brings just those. Digests are
+// looked up as by Stage, and nothing of the images is downloaded. An image on the device
+// that was found signed before needs no network.
 func (s *stager) Unsigned(ctx context.Context, p *Project, pins map[string]digest.Digest, keys image.Keyring) (map[string]string, error) {
 	ctx = s.within(ctx)
 	looked, unsigned := make(map[string]image.Looked), make(map[string]string)
@@ -97,12 +96,11 @@ func (s *stager) Unsigned(ctx context.Context, p *Project, pins map[string]diges
 	return unsigned, nil
 }
 
-// Stage makes every image of p present, unpacked and on the medium, and returns
-// the digest of each by its reference; p remembers them. An image named in pins
-// is taken by that digest; what is present needs no network, nor does what lies
-// in the preload directory. Nothing is downloaded unless all of it fits and leaves
-// the reserve free, nor is anything written then: Persists tells cheaply when it
-// is worth another attempt.
+// Stage makes every image of p present, unpacked and durable, and returns the digests by
+// reference; p remembers them. An image in pins is taken by that digest. Images on the
+// device or in the preload directory need no network. Nothing is downloaded or written
+// unless all of it fits and leaves the reserve free; Persists tells cheaply when it is worth
+// another attempt.
 func (s *stager) Stage(ctx context.Context, p *Project, pins map[string]digest.Digest, progress func(Progress)) (map[string]digest.Digest, error) {
 	ctx = s.within(ctx)
 	wants := wantsOf(p, pins)
@@ -122,8 +120,8 @@ func (s *stager) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 	return staged, nil
 }
 
-// Complete says whether Stage would need no registry: every image of p is on the
-// device, or lies in the preload directory. It asks nobody.
+// Complete tells whether every image of p is on the device or in the preload directory, so
+// that Stage would need no registry. It uses no network.
 func (s *stager) Complete(ctx context.Context, p *Project, pins map[string]digest.Digest) (bool, error) {
 	complete, err := s.images.Complete(s.within(ctx), wantsOf(p, pins))
 	if err != nil {
@@ -132,7 +130,7 @@ func (s *stager) Complete(ctx context.Context, p *Project, pins map[string]diges
 	return complete, nil
 }
 
-// wantsOf are the images of a project, in the order of their names.
+// wantsOf returns the images of a project, sorted by name.
 func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 	var wants []image.Want
 	for _, i := range p.Compose.Images() {
@@ -146,7 +144,7 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 	return wants
 }
 
-// failImages says for which services the image that could not be had was wanted.
+// failImages names the services that need the image of an error.
 func (p *Project) failImages(err error) error {
 	err = failImage(p.Name, err)
 	var failed *Error
@@ -165,20 +163,18 @@ func (p *Project) failImages(err error) error {
 	return &Error{Code: failed.Code, Object: failed.Object, Err: fmt.Errorf("cannot get the image of %s: %w", strings.Join(services, ", "), failed.Err)}
 }
 
-// Downloaded is how many bytes of images and packages have come over the network
-// since this process started.
+// Downloaded is the bytes of images and packages downloaded since this process started.
 func (s *stager) Downloaded() int64 { return s.images.Downloaded() }
 
-// Keep says what Prune leaves.
+// Keep is what Prune leaves.
 type Keep struct {
 	Images   []map[string]digest.Digest // reference -> digest, as Stage returned them
 	Fetching []string                   // projects whose images are still to be staged: what has come of them stays
 }
 
-// Prune removes the images that no container uses and no revision in keep
-// needs, and the downloads that nobody waits for, and returns their names. The
-// space comes free soon after. Images that this runtime did not bring are never
-// touched.
+// Prune removes images that neither a container uses nor a revision in keep needs, and
+// downloads that nothing waits for, and returns their names. The space is freed soon after.
+// Images of others are never touched.
 func (s *stager) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	ctx = s.within(ctx)
 	kept, err := s.keptImages(ctx, keep)

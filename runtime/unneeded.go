@@ -19,14 +19,14 @@ type StoredVolume struct {
 	Name    string
 	Bytes   int64
 	Used    bool // a container mounts it, or is about to
-	// Err says why it could not be measured as a whole; Bytes is what was counted until then.
+	// Err says why the volume could not be measured fully; Bytes is the count until then.
 	Err error
 }
 
-// measureTimeout bounds the time for the size of one volume: a workload may have made any number of files.
+// measureTimeout bounds the measuring of one volume, which may hold any number of files.
 const measureTimeout = 30 * time.Second
 
-// StoredVolumes lists the volumes of all projects. One that cannot be measured says so itself.
+// StoredVolumes lists the volumes of all projects. Errors of measuring are in their entries.
 func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
 	ctx = e.within(ctx)
 	list, err := e.containers.Volumes(ctx)
@@ -49,7 +49,7 @@ func (e *Engine) StoredVolumes(ctx context.Context) ([]StoredVolume, error) {
 	return volumes, nil
 }
 
-// RemoveVolume removes a volume that no container mounts, with what it holds.
+// RemoveVolume removes a volume that no container mounts, with its contents.
 func (e *Engine) RemoveVolume(ctx context.Context, project, name string) error {
 	ctx = e.within(ctx)
 	if e.places.isClaimed(project) {
@@ -107,9 +107,8 @@ func (s *stager) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 	return unused, nil
 }
 
-// Spare fails with NoSpace while so little is left of the device, of what images
-// leave free and of its memory for what runs, that no container is to be made or
-// replaced.
+// Spare fails with NoSpace if too little is left, of the space that images leave free or of
+// the run directory, to make or replace a container.
 func (s *stager) Spare(ctx context.Context) error {
 	if err := s.images.Spare(s.within(ctx)); err != nil {
 		return failImage("containers", err)
@@ -124,15 +123,14 @@ func (s *stager) Spare(ctx context.Context) error {
 	return nil
 }
 
-// What a change needs at least of the run directory: sockets, hosts files, and
-// what the shims keep there.
+// The least that a change needs of the run directory: sockets, hosts files, files of shims.
 const (
 	spareRun      = 256 << 10
 	spareRunFiles = 64
 )
 
-// ImageSize is how many bytes an image has that was staged, compressed, as it
-// was pulled; what it shares with others is counted as well.
+// ImageSize is the compressed size of a staged image in bytes, including content shared
+// with others.
 func (s *stager) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
 	name, err := image.Name(ref, d)
 	if err != nil {

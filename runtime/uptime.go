@@ -12,8 +12,8 @@ import (
 // ticksPerSecond is the unit of times in /proc on every Linux.
 const ticksPerSecond = 100
 
-// startOf is when the process pid started; zero when it has ended. It survives
-// this process, and does not depend on the wall clock having been right.
+// startOf is when process pid started; zero if it has ended. It is the same in another
+// process of ours, and does not depend on the wall clock having been right.
 func startOf(pid int) time.Time {
 	ticks := container.Started(pid)
 	var boot unix.Timespec
@@ -24,8 +24,7 @@ func startOf(pid int) time.Time {
 	return time.Now().Add(-since)
 }
 
-// lifeOf tells the process pid from all others since the last boot; "" when it
-// has ended.
+// lifeOf identifies process pid among all since the last boot; "" if it has ended.
 func lifeOf(pid int) string {
 	ticks := container.Started(pid)
 	if ticks == 0 {

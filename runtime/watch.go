@@ -19,7 +19,7 @@ const (
 	// probeTopic is an event of our own: once it comes back, the subscription is live.
 	probeTopic = "/margolite/probe"
 
-	// Topics of the events needed to know when to look at a project, and to follow logs.
+	// The events that tell when to look at a project, and when to follow the logs of a container.
 	projectTopics = "/tasks/(exit|oom|delete)|/containers/create"
 	logTopics     = "/tasks/(start|delete)|/containers/delete"
 
@@ -27,15 +27,14 @@ const (
 	subscribeAgain = time.Second
 )
 
-// events are those of containerd.
 type events struct {
 	namespace
 	client containerd.Client
 	logger *slog.Logger
 }
 
-// watch calls heard with the container of each event of the topics until stop is called,
-// and with "" where that is not known and where events may have been missed.
+// watch calls heard with the container of each event of the topics until stop is called, and
+// with "" if the container is unknown or events may have been missed.
 func (e events) watch(ctx context.Context, topics string, heard func(container string)) (stop func()) {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	var subscribed sync.WaitGroup
@@ -53,9 +52,8 @@ func (e events) watch(ctx context.Context, topics string, heard func(container s
 	}
 }
 
-// subscribe is watch until the stream breaks. The stream says nothing when it begins to
-// listen, so an event of our own is sent until it arrives; anything may have happened
-// before that.
+// subscribe is watch until the stream breaks. The stream does not say when it begins to
+// listen, so probe events are sent until one arrives; anything may have happened before that.
 func (e events) subscribe(ctx context.Context, topics string, heard func(container string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
