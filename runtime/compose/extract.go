@@ -13,25 +13,23 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// legacyNames is where the Compose file of a legacy package is looked for, in
-// this order.
+// legacyNames are the names of the Compose file in a legacy package, in this order.
 var legacyNames = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
 
 // IsArchive tells a gzip-compressed archive from a plain Compose file.
 func IsArchive(b []byte) bool { return len(b) >= 2 && b[0] == 0x1f && b[1] == 0x8b }
 
-// Extract checks a package and puts its content into dir, which then holds all of
-// it, on the medium, or does not exist. It returns the path of the Compose file.
+// Extract checks a package and extracts it into dir, which then is complete and durable, or
+// does not exist. It returns the path of the Compose file.
 //
-// With strict the package is a Compose component of the OCI form: a gzip-compressed
-// tar with exactly one top-level directory and a compose.yaml in it (PKG-05,
-// PKG-06). Without, it is a legacy package: a Compose file itself, or an archive
-// with a Compose file of any usual name in its root or its only directory.
+// With strict the package is a Compose component of the OCI form: a gzip-compressed tar with
+// exactly one top-level directory and a compose.yaml in it (PKG-05, PKG-06). Without, it is a
+// legacy package: a Compose file, or an archive with a Compose file of any usual name in its
+// root or its only directory.
 //
-// A dir that exists is kept as it is; the caller names it after the content.
-// Containers that mount directories of a package change what is in them, and find
-// it again: Load, given the package, takes nothing from there.
-// One caller at a time may extract into the same dir.
+// An existing dir is kept as it is; the caller names it after the content. Containers that
+// mount its directories keep their changes to them: Load, given the package, reads nothing
+// there. Calls for the same dir must not overlap.
 func Extract(archive []byte, dir string, strict bool) (*Package, error) {
 	p, err := inspect(archive, strict)
 	if err == nil {
@@ -47,8 +45,8 @@ func Extract(archive []byte, dir string, strict bool) (*Package, error) {
 	return p, nil
 }
 
-// extract writes into a fresh directory beside dir and renames it, so that no
-// power cut leaves half of a package where a whole one is expected.
+// extract writes into a new directory beside dir and renames it, so that a power cut never
+// leaves half a package at dir.
 func (p *Package) extract() (err error) {
 	if info, err := os.Lstat(p.dir); err == nil && info.IsDir() {
 		return nil // it got its name when all of it was there
@@ -58,7 +56,7 @@ func (p *Package) extract() (err error) {
 		return err
 	}
 	parent := filepath.Dir(p.dir)
-	// A package may have secrets. Containers get what they mount of it, whoever they are.
+	// A package may have secrets. Containers get what they mount of it, whatever their user.
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return err
 	}
@@ -85,8 +83,8 @@ func (p *Package) extract() (err error) {
 	return tree.Sync(parent)
 }
 
-// write creates what inspect has approved of. Nothing is ever written through a link,
-// as nothing lies below one.
+// write creates what inspect has approved. It never writes through a link, as nothing is
+// below one.
 func (p *Package) write(root *os.Root) error {
 	err := p.walk(func(name string, h *tar.Header, content io.Reader) error {
 		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
@@ -109,8 +107,8 @@ func (p *Package) write(root *os.Root) error {
 		if e.kind != tar.TypeDir {
 			continue
 		}
-		// Whatever the umask of the agent: containers with a user of their
-		// own read these directories through bind mounts.
+		// Whatever the umask of the agent: containers with another user read these
+		// directories through bind mounts.
 		if err := root.Chmod(name, 0o755); err != nil {
 			return err
 		}
@@ -122,8 +120,8 @@ func (p *Package) write(root *os.Root) error {
 	return nil
 }
 
-// writeFile creates a file with one of two modes: of what an archive says, only
-// whether a file is a program is kept (PKG-09).
+// writeFile creates a file. Of its mode in the archive, only whether it is executable is
+// kept (PKG-09).
 func writeFile(root *os.Root, name string, program bool, content io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if program {

@@ -11,18 +11,17 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// ruleText has the attributes that are not simply honoured, as runtime/README.md
-// names them, and why. compose-go refuses what the Compose specification does not
-// have; every other attribute is honoured or asks for nothing, to which a test
-// holds the README.
+// ruleText lists the attributes that are not simply honoured, as runtime/README.md names them,
+// with reasons. Every other attribute of the Compose specification is honoured or asks for
+// nothing, which a test compares with the README; compose-go refuses the rest.
 //
 //	attribute - why    changes nothing on a device and is ignored
 //	attribute ! why    is refused; false asks for nothing
-//	attribute = least  has to be a whole number of bytes, or one with a unit
-//	attribute @ a b    is a number from a to b; 0 is as good as none
-//	attribute > least  lasts at least that, or 0, and at most a year
-//	attribute | forms  has one of the forms, as have the keys of a mapping; what follows a colon explains that
-//	attribute ~ p what has the form of the pattern p, which errors call what
+//	attribute = least  must be a whole number of bytes, or one with a unit
+//	attribute @ a b    is a number from a to b; 0 is the same as none
+//	attribute > least  is a duration of at least that, or 0, and at most a year
+//	attribute | forms  has one of the forms, as have the keys of a mapping; an explanation follows the colon
+//	attribute ~ p what matches the pattern p, which errors call what
 //	attribute < n      has at most n entries
 //
 // The elements of a list have a rule of their own, for attribute[].
@@ -143,7 +142,7 @@ const (
 	maxMatched  = 4096 // bytes of a text that has a pattern
 )
 
-// rule is what becomes of an attribute; the zero rule is that it is honoured.
+// rule is the treatment of an attribute; the zero rule honours it.
 type rule struct {
 	kind byte
 	why  string
@@ -160,7 +159,7 @@ const (
 	entryMax  = '<'
 )
 
-// rulesByAttribute is ruleText, to look things up in.
+// rulesByAttribute parses ruleText.
 func rulesByAttribute() map[string]rule {
 	rules := map[string]rule{}
 	for line := range strings.Lines(ruleText) {
@@ -193,7 +192,7 @@ func (l *loading) checkKeys(model map[string]any) {
 	}
 }
 
-// checkBelow looks at all that is in the value of an attribute, which errors call key.
+// checkBelow checks everything in the value of an attribute, which errors call key.
 func (l *loading) checkBelow(value any, attribute, service, key string) {
 	switch v := value.(type) {
 	case []any:
@@ -215,7 +214,7 @@ func (l *loading) checkBelow(value any, attribute, service, key string) {
 	}
 }
 
-// checkKey applies the rule for an attribute, and tells whether it is about all that is in its value.
+// checkKey applies the rule for an attribute; the result says whether it covers the whole value.
 func (l *loading) checkKey(value any, attribute, service, key string) bool {
 	r := l.rules[attribute]
 	text, isText := value.(string)
@@ -274,7 +273,7 @@ func (l *loading) checkKey(value any, attribute, service, key string) bool {
 	return r.kind == ignored || r.kind == refused
 }
 
-// hasForm tells a text that is one of forms, in which <name> and <number> stand for one of these.
+// hasForm tells whether text has one of forms, with placeholders <name> and <number>.
 func hasForm(text string, forms []string) bool {
 	return slices.ContainsFunc(forms, func(form string) bool {
 		before, _, _ := strings.Cut(form, "<")
@@ -290,8 +289,8 @@ func hasForm(text string, forms []string) bool {
 	})
 }
 
-// number is what a whole number or a size says. compose-go takes others, a fraction or
-// what needs more than an int of the device, as 0 and says nothing.
+// number parses a whole number or a size. compose-go silently takes others, such as fractions
+// and what exceeds an int of the device, as 0.
 func number(value any) (n int64, whole bool) {
 	switch value.(type) {
 	case int, string:
@@ -302,7 +301,7 @@ func number(value any) (n int64, whole bool) {
 	return 0, false
 }
 
-// entries is how many a list or a mapping has. What has none changes nothing, wherever it stands.
+// entries is the length of a list or mapping. An empty one changes nothing, anywhere.
 func entries(value any) int {
 	switch v := value.(type) {
 	case nil:

@@ -25,43 +25,41 @@ const (
 	maxExtended = 1 << 20 // bytes of text that extends may repeat
 )
 
-// Options say what is loaded and how.
+// Options are the options of Load.
 type Options struct {
 	ProjectName string   // lower case letters, digits, - and _
 	Files       []string // at least one; each is merged over those before it
 	WorkingDir  string   // where relative paths start; default: the directory of the first file
-	// Contents are those of Files that are not to be read from the device, by their absolute paths.
+	// Contents replace Files on the device, by absolute path.
 	Contents map[string][]byte
-	// Environment is for interpolation and for the entries of `environment`
-	// without a value; it goes before .env. The environment of this process
-	// is never looked at.
+	// Environment is for interpolation and for entries of `environment` without a value; it
+	// overrides .env. The environment of this process is never used.
 	Environment map[string]string
-	// Ports are the ports of the device that container ports, as 80/tcp, are published
-	// on instead of those in the files; each where they publish it once.
+	// Ports are host ports by container port, as 80/tcp, and replace those in the files; each
+	// must be published there exactly once.
 	Ports map[string]string
-	// Profiles are active, and those that COMPOSE_PROFILES names. A service
-	// with profiles none of which is active is left out; "*" is all of them.
+	// Profiles are active, as are those in COMPOSE_PROFILES; "*" is all. Services that only
+	// have inactive profiles are left out.
 	Profiles []string
-	// Scale is how many replicas services have, whatever the files say.
+	// Scale is the number of replicas by service; it overrides the files.
 	Scale map[string]int
-	// Strict keeps every file that the project refers to, other than absolute
-	// sources of bind mounts, inside WorkingDir (PKG-07).
+	// Strict keeps every referenced file inside WorkingDir, except absolute sources of bind
+	// mounts (PKG-07).
 	Strict bool
-	// Package is what Files[0] was extracted from, nil where it was not: all that
-	// the project refers to in its directory is read from the package itself, as
-	// what lies on the device is what workloads made of it.
+	// Package is what Files[0] was extracted from; nil: none. Files in its directory are
+	// read from the package itself: workloads may have changed those on the device.
 	Package *Package
-	// Logs is what the device keeps of a log at most; a service that asks for more is
-	// warned of. Zero values: that is not known.
+	// Logs is how much of a log the device keeps at most, to warn of services that ask for
+	// more. Zero values: unknown.
 	Logs Logging
 }
 
-// Load reads Compose files with everything they refer to, and refuses, all at
-// once, whatever this runtime does not do.
+// Load reads Compose files with everything they refer to, and refuses all unsupported keys
+// at once.
 //
-// Variables come from the Environment given, then from .env in the working
-// directory. One that is not set and has no default is empty, and a warning. The
-// project has the name given; `name` and `version` of the file are passed over.
+// Variables come from the Environment, then from .env in the working directory. One that is
+// not set and has no default is empty and gives a warning. The project has the given name;
+// `name` and `version` of the file are ignored.
 func Load(ctx context.Context, o Options) (*Project, error) {
 	p, err := load(ctx, o)
 	if err != nil {
@@ -70,7 +68,7 @@ func Load(ctx context.Context, o Options) (*Project, error) {
 	return p, nil
 }
 
-// named are the files, for an error: as seen from where relative paths start.
+// named lists the files for an error, relative to the working directory.
 func (o Options) named() string {
 	var names []string
 	for _, file := range o.Files {
@@ -145,7 +143,7 @@ func load(ctx context.Context, o Options) (*Project, error) {
 	return p, nil
 }
 
-// unused are the variables and ports given that made no difference.
+// unused are the given variables and ports that had no effect.
 func (l *loading) unused(o Options) map[string]bool {
 	unused := map[string]bool{}
 	for _, given := range []map[string]string{o.Environment, o.Ports} {
@@ -158,7 +156,7 @@ func (l *loading) unused(o Options) map[string]bool {
 	return unused
 }
 
-// passOver forgets what is wrong with services that are not run.
+// passOver drops findings about services that are not run.
 func (l *loading) passOver(disabled types.Services) {
 	for _, said := range []*findings{&l.findings, &l.warnings} {
 		*said = slices.DeleteFunc(*said, func(e *Error) bool {
@@ -184,8 +182,8 @@ type loading struct {
 	logs     Logging         // what the device keeps at most
 }
 
-// verdict is what Load fails with. When keys are not supported, that is said and
-// not how compose-go stumbles over them.
+// verdict is the error of Load. Unsupported keys take precedence over errors of compose-go,
+// which they may have caused.
 func (l *loading) verdict(err error) error {
 	if ctxErr := l.ctx.Err(); ctxErr != nil {
 		return ctxErr
@@ -201,8 +199,7 @@ func (l *loading) verdict(err error) error {
 	return err
 }
 
-// environment is what files in dir are interpolated from: over, and under it the variables in files, or
-// else in .env.
+// environment is for interpolating files in dir: over, then the variables in files, else in .env.
 func (l *loading) environment(dir string, files []string, over types.Mapping) (types.Mapping, error) {
 	env := over.Clone()
 	given := len(files) > 0
@@ -219,8 +216,8 @@ func (l *loading) environment(dir string, files []string, over types.Mapping) (t
 	return env, nil
 }
 
-// model is the merged content of files and of everything they include, in the
-// long form of every key, before anything was filled in.
+// model is the merged content of files and their includes, in the long form of every key,
+// before anything is filled in.
 func (l *loading) model(paths []string, dir string, env types.Mapping, including []string) (map[string]any, error) {
 	if err := l.ctx.Err(); err != nil {
 		return nil, err
@@ -282,8 +279,8 @@ func (l *loading) model(paths []string, dir string, env types.Mapping, including
 	return model, nil
 }
 
-// file reads one Compose file, in which relative paths start at dir, as parse does, with variables replaced and with
-// the absolute paths of the files that it names. Each of its documents counts as one against the bound of files.
+// file reads a Compose file as parse does, with variables replaced and file names made
+// absolute; relative ones start at dir. Each document counts against the bound of files.
 func (l *loading) file(path, dir string, env types.Mapping) (documents []document, text []byte, err error) {
 	content, err := l.files.read(path, MaxFile)
 	if err != nil {
@@ -314,7 +311,7 @@ func (l *loading) withProjectName(env types.Mapping) types.Mapping {
 	return env
 }
 
-// composeGo merges files and brings them into the long form.
+// composeGo merges files and normalises them to the long form.
 func (l *loading) composeGo(details types.ConfigDetails, guard vetted) (model map[string]any, err error) {
 	defer recovered(&err)
 	details.Environment = details.Environment.Clone() // it adds the project name
@@ -328,8 +325,8 @@ func (l *loading) composeGo(details types.ConfigDetails, guard vetted) (model ma
 	return model, nil
 }
 
-// findUnknown finds a key that compose-go refuses in what it says: the Compose
-// specification does not have it, or not yet.
+// findUnknown finds, in an error of compose-go, a key that its version of the Compose
+// specification does not have.
 func (l *loading) findUnknown(said string) {
 	said = said[strings.LastIndex(said, ": ")+1:]
 	if key, is := strings.CutSuffix(said, " false schema"); is {
@@ -358,9 +355,9 @@ func (l *loading) bind(model map[string]any, dir string, env types.Mapping, prof
 	}, nil
 }
 
-// loaderOptions has compose-go parse and merge. What it would fill in is either
-// not supported or done by resolve, where nothing is read from the file system
-// and nothing from the environment of this process.
+// loaderOptions makes compose-go parse and merge only. Everything it would fill in is
+// unsupported or done by resolve, which reads neither the file system nor the environment
+// of this process.
 func (l *loading) loaderOptions(o *loader.Options) {
 	o.SetProjectName(l.project, true)
 	o.Interpolate.Substitute = func(s string, _ template.Mapping) (string, error) { return s, nil } // file did that
@@ -373,8 +370,8 @@ func (l *loading) loaderOptions(o *loader.Options) {
 	o.MaxNodeVisits = maxNodes
 }
 
-// booleans has words that were booleans in older YAML accepted with a warning of
-// ours; compose-go would write one to a global logger.
+// booleans accepts words that were booleans in older YAML, with a warning of ours; compose-go
+// would log one globally.
 func (l *loading) booleans(casts map[tree.Path]interpolation.Cast) map[tree.Path]interpolation.Cast {
 	ours := maps.Clone(casts)
 	for path, cast := range casts {
@@ -393,19 +390,18 @@ func (l *loading) booleans(casts map[tree.Path]interpolation.Cast) map[tree.Path
 	return ours
 }
 
-// recovered turns a panic of compose-go into an error: it asserts the types of
-// some values before it validates them.
+// recovered turns a panic of compose-go into an error: it asserts types before it validates.
 func recovered(err *error) {
 	if r := recover(); r != nil {
 		*err = invalid("file is malformed: %v", r)
 	}
 }
 
-// resources are the keys under which files define things by name.
+// resources are the keys that define things by name.
 var resources = []string{"services", "volumes", "networks", "configs", "secrets", "models", "jobs"}
 
-// mergeIncluded adds what an included file defines. As the Compose specification
-// has it, a name cannot be defined on both sides.
+// mergeIncluded adds the definitions of an included file. As the Compose specification has
+// it, a name cannot be defined on both sides.
 func mergeIncluded(model, included map[string]any, path string) error {
 	for _, resource := range resources {
 		from, _ := included[resource].(map[string]any)

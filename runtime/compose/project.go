@@ -9,39 +9,37 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// Project is a Compose project of which this runtime supports everything.
+// Project is a Compose project that this runtime supports entirely.
 type Project struct {
 	Name       string
 	WorkingDir string // holds the Compose file; relative paths start here
-	// Services by name, with everything resolved: this is what the runtime runs.
-	// Those of profiles that are not active are left out.
+	// Services by name, with everything resolved: this is what the runtime runs. Services
+	// of inactive profiles are left out.
 	Services map[string]*Service
 	Networks map[string]*Network // by key, those that services are on
 	Volumes  map[string]*Volume  // by Name, those that services mount
 	// Compose is the model that Services was taken from.
 	Compose *types.Project
-	// Outside are the files beyond WorkingDir that the project was read from,
-	// sorted, links resolved; none with Options.Strict.
+	// Outside are the files outside of WorkingDir that the project was read from, sorted,
+	// links resolved; none with Options.Strict.
 	Outside []string
-	// Warnings tell people what is likely not what they meant: variables that
-	// are not set, keys that are obsolete or mean nothing on a device.
+	// Warnings are about probable mistakes: variables that are not set, keys that are
+	// obsolete or have no meaning on a device.
 	Warnings []string
-	// Unused are the variables of Options.Environment that nothing in the files refers
-	// to, and the Options.Ports that nothing is published on.
+	// Unused are the variables of Options.Environment that no file refers to, and the
+	// Options.Ports on which nothing is published.
 	Unused map[string]bool
 }
 
-// Service is one service of a project in the words of this runtime. What it does
-// not hold, a container cannot have. Its JSON is hashed (ConfigHash): the names and
-// what is left out when empty must not change, nor the order within its fields.
-// The tag key is what people call a field in a Compose file; "" says that a change
-// of it is told in another way, or concerns nobody.
-// The tag ask, which the types of its fields have as well, says what a field asks of
-// the device beneath the container: "device" is for the rules of the site to judge.
-// Nothing else is: "own" is of the container and its project, as the networks of this
-// runtime are; "bound" bounds what it uses, and what is more than the device has is
-// not had; "when" is about when it runs; "less" takes away from what another field
-// asks for.
+// Service is a service as this runtime runs it: a container has nothing beyond this. Its
+// JSON is hashed (ConfigHash): names, omission when empty and the order within fields must
+// not change. The tag key is the name of the field in a Compose file; "" if changes of it are
+// reported elsewhere or concern no user. The tag ask, on the types of its fields as well,
+// says what a field asks of the device beneath the container: "device": something for the
+// site's rules to judge, as nothing else is; "own": only what belongs to the container and
+// its project, such as the networks of this runtime; "bound": a bound on its use, which the
+// device's resources bound as well; "when": it concerns when the service runs; "less": it
+// restricts another field.
 type Service struct {
 	Name          string            `json:"service" key:"" ask:"own"`
 	ContainerName string            `json:"containerName,omitempty" key:"container_name" ask:"own"` // a name for people; nothing resolves it
@@ -52,8 +50,7 @@ type Service struct {
 	Labels        map[string]string `json:"labels,omitempty" key:"labels" ask:"own"`
 	Annotations   map[string]string `json:"annotations,omitempty" key:"annotations" ask:"own"`
 
-	// Entrypoint and Command replace those of the image; nil: as in the image,
-	// empty: none.
+	// Entrypoint and Command replace the image's; nil: as in the image, empty: none.
 	Entrypoint  []string          `json:"entrypoint,omitzero" key:"entrypoint" ask:"own"`
 	Command     []string          `json:"command,omitzero" key:"command" ask:"own"`
 	Environment map[string]string `json:"environment,omitempty" key:"" ask:"own"`
@@ -111,17 +108,17 @@ type Service struct {
 	Logging     Logging        `json:"logging,omitzero" key:"logging" ask:"bound"`
 }
 
-// PullPolicy says when an image is looked for in its registry.
+// PullPolicy says when an image is looked up in its registry.
 type PullPolicy string
 
-// The pull policies. What a deployment staged is never looked for again.
+// The pull policies. A staged image of a deployment is never looked up again.
 const (
 	PullMissing PullPolicy = "missing"
 	PullAlways  PullPolicy = "always"
 	PullNever   PullPolicy = "never"
 )
 
-// NamespaceMode says whose namespace of one kind a container lives in.
+// NamespaceMode says whose namespace a container lives in.
 type NamespaceMode string
 
 // The modes; not every kind of namespace has all of them.
@@ -135,7 +132,7 @@ const (
 	ModeContainer NamespaceMode = "container" // that of Of, a container by name or id
 )
 
-// Namespace is the mode and, where it joins another, whose it joins.
+// Namespace is a mode and, if it joins another's, which.
 type Namespace struct {
 	Mode NamespaceMode `json:"mode,omitempty" ask:"device"`
 	Of   string        `json:"of,omitempty" ask:"device"`
@@ -148,8 +145,7 @@ type Ulimit struct {
 	Hard int64  `json:"hard" ask:"bound"`
 }
 
-// Resources are what a container may use of the device. Zero is no limit, unless
-// said otherwise.
+// Resources bound what a container may use. Zero is no limit, unless stated otherwise.
 type Resources struct {
 	Memory            int64         `json:"memory,omitempty" ask:"bound"`             // bytes
 	MemoryReservation int64         `json:"memoryReservation,omitempty" ask:"device"` // bytes
@@ -168,7 +164,7 @@ type Resources struct {
 	CgroupParent      string        `json:"cgroupParent,omitempty" ask:"bound"`
 }
 
-// BlkioDevice is a limit for one block device.
+// BlkioDevice is a limit for a block device.
 type BlkioDevice struct {
 	Path      string `json:"path" ask:"bound"`
 	Weight    uint16 `json:"weight,omitempty" ask:"bound"`
@@ -178,7 +174,7 @@ type BlkioDevice struct {
 	WriteIOPS uint64 `json:"writeIOPS,omitempty" ask:"bound"`
 }
 
-// Device is a device node of the device in the container, or a directory of them.
+// Device is a host device node, or a directory of them, in a container.
 type Device struct {
 	Path        string `json:"path" ask:"device"`           // on the device
 	Real        string `json:"real,omitempty" ask:"device"` // where it led when the project was loaded, which is not hashed; for those who open it
@@ -186,15 +182,15 @@ type Device struct {
 	Permissions string `json:"permissions" ask:"less"`      // of r, w, m
 }
 
-// Mount is a named volume, an anonymous one, a path of the device or a part of
-// an image in a container. Exactly one of Volume, Anonymous and Path is set.
+// Mount is a named or anonymous volume, a host path or a part of an image in a container.
+// Exactly one of Volume, Anonymous and Path is set.
 type Mount struct {
 	Volume string `json:"volume,omitempty" ask:"device"` // name of the volume within the project
 	Path   string `json:"path,omitempty" ask:"device"`   // absolute, cleaned path on the device
 	Real   string `json:"-" ask:"device"`                // Path: where it led when the project was loaded; for those who mount
 	Target string `json:"target" ask:"own"`              // absolute, cleaned path in the container
 
-	// In the order that they are hashed in.
+	// In the order of the hash.
 	ReadOnly    bool   `json:"readOnly,omitempty" ask:"device"`
 	Create      bool   `json:"create,omitempty" ask:"own"`      // Path: make a directory there when nothing is there
 	Propagation string `json:"propagation,omitempty" ask:"own"` // Path: private, rslave, ...; empty: rprivate
@@ -206,7 +202,7 @@ type Mount struct {
 	Below       string `json:"below,omitempty" ask:"device"`    // ReadOnly: what that means for what is mounted below it (bind.recursive)
 }
 
-// What Mount.Below may be; empty: read-only too, where the kernel can.
+// Values of Mount.Below; empty: read-only too, if the kernel supports it.
 const (
 	BelowReadOnly = "readonly" // read-only too, or the container is not made
 	BelowWritable = "writable" // as it is on the device
@@ -239,10 +235,10 @@ type File struct {
 	Content []byte `json:"-" ask:"device"` // at most 1 MiB
 }
 
-// Network is a network that services of the project are on.
+// Network is a network of the project.
 type Network struct {
-	// Name is the network's name on the device, by which projects share one:
-	// <project>_<key>, unless the file gives another.
+	// Name is the name on the device, by which projects share a network: <project>_<key>
+	// unless the file sets another.
 	Name     string            `json:"name" ask:"device"`
 	External bool              `json:"external,omitempty" ask:"device"` // another project defines it
 	Driver   string            `json:"driver" ask:"device"`             // bridge, macvlan or ipvlan; empty: External
@@ -253,7 +249,7 @@ type Network struct {
 	Pools    []Pool            `json:"pools,omitempty" ask:"own"` // at most one of each family
 }
 
-// Pool is where addresses of a network come from; zero values are chosen.
+// Pool is the address range of a network; zero values are chosen.
 type Pool struct {
 	Subnet  netip.Prefix          `json:"subnet,omitzero" ask:"own"`
 	Gateway netip.Addr            `json:"gateway,omitzero" ask:"own"`
@@ -281,30 +277,29 @@ type ExtraHost struct {
 	Address netip.Addr `json:"address,omitzero" ask:"own"` // zero: the device itself (host-gateway)
 }
 
-// ServiceName is a name for another service that only one service knows.
+// ServiceName is an alias for another service, known to one service only.
 type ServiceName struct {
 	Service string `json:"service" ask:"own"`
 	Name    string `json:"name" ask:"own"`
 }
 
-// Port is a port of a container that is published on the device.
+// Port is a published port of a container.
 type Port struct {
 	HostIP netip.Addr `json:"hostIP,omitzero" ask:"less"` // the zero value: every address of the device, of the families that the network has
-	// HostPort to LastPort are the ports of the device of which one is taken,
-	// the first that is free; both 0: any.
+	// The first free host port from HostPort to LastPort is used; both 0: any.
 	HostPort      uint16 `json:"hostPort" ask:"device"`
 	LastPort      uint16 `json:"lastPort,omitempty" ask:"device"` // 0: HostPort and no other
 	ContainerPort uint16 `json:"containerPort" ask:"own"`
 	Protocol      string `json:"protocol" ask:"less"` // tcp, udp or sctp
 }
 
-// Seccomp is the filter of system calls.
+// Seccomp is a system call filter.
 type Seccomp struct {
 	Unconfined bool   `json:"unconfined,omitempty" ask:"device"`
 	Profile    []byte `json:"profile,omitempty" ask:"device"` // in Docker's JSON form; nil: the default profile
 }
 
-// Condition says what a dependency must have come to.
+// Condition is the state that a dependency must reach.
 type Condition string
 
 // The conditions of depends_on.
@@ -314,7 +309,7 @@ const (
 	ConditionCompleted Condition = "service_completed_successfully"
 )
 
-// Dependency is a service that has to be there before another one starts.
+// Dependency is a service that another one needs before it starts.
 type Dependency struct {
 	Service   string    `json:"service" ask:"when"`
 	Condition Condition `json:"condition" ask:"when"`
@@ -322,7 +317,7 @@ type Dependency struct {
 	Restart   bool      `json:"restart,omitempty" ask:"when"` // start again when it is replaced
 }
 
-// RestartMode says when an ended container is started again.
+// RestartMode says when an ended container is restarted.
 type RestartMode string
 
 // The restart modes of Compose.
@@ -333,7 +328,7 @@ const (
 	RestartUnlessStopped RestartMode = "unless-stopped"
 )
 
-// Restart is when a container is started again after it ended by itself.
+// Restart is when a container is restarted after it ended by itself.
 type Restart struct {
 	Mode       RestartMode   `json:"policy" ask:"when"`
 	MaxRetries int           `json:"max,omitempty" ask:"when"`    // attempts in a row with on-failure; 0: no bound
@@ -341,11 +336,10 @@ type Restart struct {
 	Window     time.Duration `json:"window,omitempty" ask:"when"` // what runs that long starts with a clean record; 0: 10 s
 }
 
-// OneShot tells whether a container that ends with 0 is done, and not to be started again.
+// OneShot tells whether a container that ended with 0 is done.
 func (r Restart) OneShot() bool { return r.Mode == RestartNo || r.Mode == RestartOnFailure }
 
-// After tells whether a container that ended with code is to be started again,
-// when it already was failures times in a row.
+// After tells whether a container that ended with code, after failures in a row, is restarted.
 func (r Restart) After(code, failures int) bool {
 	switch r.Mode {
 	case RestartAlways, RestartUnlessStopped: // what is stopped here is also deleted
@@ -357,8 +351,7 @@ func (r Restart) After(code, failures int) bool {
 	}
 }
 
-// Healthcheck is a command that tells whether a service is well. Zero values are
-// those of the image, else of Compose.
+// Healthcheck is the health check of a service. Zero values are the image's, else Compose's.
 type Healthcheck struct {
 	Test          []string      `json:"test,omitempty" ask:"own"` // as CMD, CMD-SHELL or NONE with what follows
 	Interval      time.Duration `json:"interval,omitempty" ask:"when"`
@@ -368,7 +361,7 @@ type Healthcheck struct {
 	Retries       int           `json:"retries,omitempty" ask:"when"`
 }
 
-// Hook is a command that runs in a container after it started or before it stops.
+// Hook is a command that runs in a container after its start or before its stop.
 type Hook struct {
 	Command     []string          `json:"command" ask:"own"`
 	User        string            `json:"user,omitempty" ask:"own"`
@@ -377,21 +370,20 @@ type Hook struct {
 	Environment map[string]string `json:"environment,omitempty" ask:"own"`
 }
 
-// Logging says how much of the output is kept. Zero values are chosen.
+// Logging is how much of the output is kept. Zero values are chosen.
 type Logging struct {
 	None    bool  `json:"none,omitempty" ask:"bound"`    // nothing is kept
 	MaxSize int64 `json:"maxSize,omitempty" ask:"bound"` // bytes of one file
 	MaxFile int   `json:"maxFile,omitempty" ask:"bound"`
 }
 
-// Order is the names of the services, each after those it depends on; services
-// that do not depend on each other are in order of their names.
+// Order returns the service names in dependency order, independent ones by name.
 func (p *Project) Order() []string {
 	order, _ := p.order(p.names()) // Load refuses circles
 	return order
 }
 
-// order is that of the named services and all that they depend on.
+// order returns the named services and all their dependencies.
 func (p *Project) order(names []string) (order []string, circles [][]string) {
 	dependsOn := make(map[string][]Dependency)
 	for name, s := range p.Services {
@@ -400,7 +392,7 @@ func (p *Project) order(names []string) (order []string, circles [][]string) {
 	return InOrder(names, dependsOn)
 }
 
-// InOrder puts services after those that they depend on, and finds the circles among them.
+// InOrder sorts services after their dependencies, and finds the circles among them.
 func InOrder(services []string, dependsOn map[string][]Dependency) (order []string, circles [][]string) {
 	done := map[string]bool{} // false: being visited
 	var visit func(name string, way []string)
@@ -433,7 +425,7 @@ type Image struct {
 	Policy   PullPolicy
 }
 
-// Key is the name of an image within a project.
+// Key identifies an image within a project.
 func (i Image) Key() string {
 	if i.Platform == "" {
 		return i.Ref
@@ -441,13 +433,13 @@ func (i Image) Key() string {
 	return i.Ref + " (" + i.Platform + ")"
 }
 
-// ImageOf is the image of a service.
+// ImageOf returns the image of a service.
 func (s *Service) ImageOf() Image {
 	return Image{Ref: s.Image, Platform: s.Platform, Policy: s.PullPolicy}
 }
 
-// Images are the images of all services, sorted by their keys, each once. One
-// that services want under several policies is looked for as the most eager says.
+// Images returns the images of all services, sorted by key, each once. Of several pull
+// policies for an image, the most eager applies.
 func (p *Project) Images() []Image {
 	images := map[string]Image{}
 	for _, s := range p.Services {
