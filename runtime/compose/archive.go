@@ -28,7 +28,7 @@ type entry struct {
 	content []byte // of a file that is kept in memory; nil: it is read from the archive again
 }
 
-// Package is a package that was read to its end and found harmless, and extracted.
+// Package is a package that was read completely, found harmless, and extracted.
 type Package struct {
 	File string // path of its Compose file
 
@@ -38,8 +38,8 @@ type Package struct {
 	spare   int64             // bytes of content that may still be kept
 }
 
-// inspect reads a whole package and refuses everything that could do harm when
-// written (PKG-07 to PKG-10). It writes nothing.
+// inspect reads a whole package and refuses anything harmful in it (PKG-07 to PKG-10). It
+// writes nothing.
 func inspect(archive []byte, strict bool) (*Package, error) {
 	p := &Package{archive: archive, entries: map[string]*entry{}, spare: maxKept}
 	switch {
@@ -66,8 +66,8 @@ func inspect(archive []byte, strict bool) (*Package, error) {
 	return p, nil
 }
 
-// walk calls each for the entries of the archive. Every error of the archive
-// itself is an invalid one; those of each are passed on as they are.
+// walk calls each for the entries of the archive. Errors of the archive itself make the
+// package invalid; those of each are returned unchanged.
 func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) error) (err error) {
 	if !IsArchive(p.archive) {
 		h := &tar.Header{Typeflag: tar.TypeReg, Size: int64(len(p.archive))}
@@ -144,7 +144,7 @@ func (p *Package) cleanName(name string) (string, error) {
 	return name, nil
 }
 
-// add approves of one entry as far as that can be told without those after it.
+// add checks one entry, as far as that is possible without later ones.
 func (p *Package) add(name string, h *tar.Header, content io.Reader) error {
 	if err := p.addParents(name); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (p *Package) add(name string, h *tar.Header, content io.Reader) error {
 		if err != nil {
 			return fmt.Errorf("link %q: %w", name, err)
 		}
-		// Files come before their links in every tar. That also keeps
-		// links to links of the other sort and to directories out.
+		// Files come before their links in every tar. That also excludes links to links of
+		// the other sort and to directories.
 		to := p.entries[target]
 		if to == nil || to.kind != tar.TypeReg && to.kind != tar.TypeLink {
 			return invalid("link %q leads to %q, which is not an earlier file of the archive", name, target)
@@ -209,8 +209,7 @@ func (p *Package) addParents(name string) error {
 	return nil
 }
 
-// findComposeFile applies the rules of layout and returns the directory that no
-// link may leave.
+// findComposeFile applies the layout rules and returns the directory that no link may leave.
 func (p *Package) findComposeFile(strict bool) (top string, err error) {
 	var inRoot []string
 	for name := range p.entries {
@@ -241,9 +240,8 @@ func (p *Package) findComposeFile(strict bool) (top string, err error) {
 	return "", invalid("archive has no Compose file (%s) in its root or its only directory", strings.Join(legacyNames, ", "))
 }
 
-// follow is the name that a name leads to, through the links in it. It refuses one that
-// ever leads out of top (PKG-08). A link to nothing is accepted: it cannot
-// lead out later, since nothing else is ever written here.
+// follow resolves the links in a name. It refuses one that ever leaves top (PKG-08). A dangling
+// link is accepted: it cannot leave later, since nothing else is ever written here.
 func (p *Package) follow(name, top string) (at string, err error) {
 	at = "."
 	rest := strings.Split(name, "/")

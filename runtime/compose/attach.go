@@ -11,8 +11,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// attach resolves the networks that a service is on: those named, else the
-// default one, unless it has no network of its own.
+// attach resolves the networks of a service: those named, else the default one, unless it has
+// no network of its own.
 func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	if s.Network.Mode != ModePrivate {
 		return
@@ -63,7 +63,7 @@ func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	}
 }
 
-// inside is 1 where a network has no way out.
+// inside is 1 if a network has no way out, else 0.
 func (r *resolver) inside(a Attachment) int {
 	if r.networks[a.Network].Internal {
 		return 1
@@ -152,7 +152,7 @@ func (r *resolver) mac(key, written string) string {
 
 var linkSysctl = regexp.MustCompile(`^net\.(ipv4|ipv6|mpls)\.(conf|neigh)\.IFNAME\.[a-z0-9_]+=[!-~]{1,64}$`)
 
-// linkSysctls reads net.ipv4.conf.IFNAME.log_martians=1,...
+// linkSysctls parses net.ipv4.conf.IFNAME.log_martians=1,...
 func (r *resolver) linkSysctls(key, written string) []string {
 	sysctls := strings.Split(written, ",")
 	for _, setting := range sysctls {

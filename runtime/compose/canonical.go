@@ -9,9 +9,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Tree is the project in the words of the Compose specification, with everything
-// resolved that its files leave to others: variables, files of variables, relative
-// paths. Written and loaded again, it is the same project: $ is written as $$.
+// Tree is the project in Compose form, with variables, files of variables and relative paths
+// resolved and $ written as $$. Loaded again, it is the same project.
 func (p *Project) Tree() (tree map[string]any, err error) {
 	c := *p.Compose
 	c.Services, c.DisabledServices = types.Services{}, nil

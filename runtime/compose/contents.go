@@ -80,7 +80,7 @@ func (r *resolver) id(key, written string) uint32 {
 	return uint32(id)
 }
 
-// content is what a config or secret holds, nil where that is refused; it is read once.
+// content reads a config or secret, once; nil: it is refused.
 func (r *resolver) content(key string, object types.FileObjectConfig) []byte {
 	content, read := r.contents[key]
 	if !read {

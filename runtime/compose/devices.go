@@ -13,8 +13,7 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// devices resolves device nodes, and devices that a CDI file of the device
-// describes.
+// devices resolves device nodes and CDI devices.
 func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	for _, d := range c.Devices {
 		if isCDI(d.Source) {
@@ -88,8 +87,7 @@ func isCDI(name string) bool { return len(name) <= 256 && parser.IsQualifiedName
 
 var deviceRule = regexp.MustCompile(`^([abc]) ([0-9]+|\*):([0-9]+|\*) ([rwm]{1,3})$`)
 
-// ParseDeviceRule reads a rule of device_cgroup_rules, as c 188:* rwm: a kind of device, its
-// numbers, and what is allowed.
+// ParseDeviceRule parses a device_cgroup_rules entry, as c 188:* rwm: type, numbers, access.
 func ParseDeviceRule(text string) (rule specs.LinuxDeviceCgroup, ok bool) {
 	m := deviceRule.FindStringSubmatch(text)
 	if m == nil {

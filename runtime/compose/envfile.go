@@ -12,8 +12,8 @@ import (
 
 const maxEnvFile = 256 << 10 // bytes of .env and env_file
 
-// ReadEnv reads a file of variables as .env beside a Compose file is read. Values
-// may refer to what is in environment, which goes before what the file says.
+// ReadEnv reads a file of variables as if it were the .env of a project. Its values may refer
+// to environment, which overrides the file.
 func ReadEnv(ctx context.Context, path string, environment map[string]string) (map[string]string, error) {
 	vars, err := (&files{}).readEnv(path, newInterpolator(ctx).parseEnvFile, types.Mapping(environment).Resolve)
 	if err != nil {
@@ -22,7 +22,7 @@ func ReadEnv(ctx context.Context, path string, environment map[string]string) (m
 	return vars, nil
 }
 
-// readEnv reads a file of variables; lookup is what they may refer to.
+// readEnv reads a file of variables, whose values may refer to lookup.
 func (f *files) readEnv(abs string, parse func(string, template.Mapping) (map[string]string, error), lookup template.Mapping) (map[string]string, error) {
 	content, err := f.read(abs, maxEnvFile)
 	if err != nil {
@@ -35,17 +35,15 @@ func (f *files) readEnv(abs string, parse func(string, template.Mapping) (map[st
 	return vars, nil
 }
 
-// statement is a line that says nothing, or KEY, KEY=VALUE or KEY: VALUE, where a
-// value in quotes goes on over lines: the key, the sign, and what is in double
-// quotes, in single quotes, or in none.
+// statement is an empty line or comment, or KEY, KEY=VALUE or KEY: VALUE, where a quoted value
+// may span lines. Groups: key, sign, value in double quotes, in single quotes, unquoted.
 var statement = regexp.MustCompile(`^[ \t\r]*(?:#[^\n]*|(?:export[ \t]+)?([\pL\pN_.\[\]-]+)` +
 	`(?:[ \t]*([=:])[ \t]*(?:(?:"((?:[^"\\]|\\(?s:.))*)"|'((?:[^'\\]|\\(?s:.))*)')[ \t\r]*(?:#[^\n]*)?|([^\n]*)))?)?[ \t\r]*(?:\n|$)`)
 
-// parseEnvFile reads a file of variables (.env, env_file) as Compose does: values
-// bare, in single quotes (taken as they are) or in double quotes (with escapes), a
-// KEY alone taken from lookup. What lookup knows goes before what the file says
-// when a value refers to other variables. It is not compose-go's own because that
-// one has the line in its errors, which may hold a secret, and the global logger.
+// parseEnvFile parses a file of variables (.env, env_file) as Compose does: values unquoted,
+// in single quotes (literal) or in double quotes (with escapes); a lone KEY is taken from
+// lookup. In references, lookup overrides the file. compose-go's own parser puts the line,
+// which may hold a secret, into errors and the global logger.
 func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (map[string]string, error) {
 	vars := map[string]string{}
 	refer := func(name string) (string, bool) {
@@ -89,8 +87,7 @@ func (i *interpolator) parseEnvFile(content string, lookup template.Mapping) (ma
 // escapes are those in double quotes; $$ stands for a dollar sign.
 var escapes = strings.NewReplacer(`\"`, `"`, `\n`, "\n", `\r`, "\r", `\t`, "\t", `\\`, `\`, `\$`, "$$")
 
-// parseRaw reads a file of variables in the format raw: lines of KEY=VALUE that
-// are taken as they are, a KEY alone taken from lookup.
+// parseRaw parses the format raw: literal lines of KEY=VALUE; a lone KEY is taken from lookup.
 func parseRaw(content string, lookup template.Mapping) (map[string]string, error) {
 	vars := map[string]string{}
 	number := 0

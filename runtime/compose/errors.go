@@ -10,7 +10,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 )
 
-// Error is a key of a Compose file that this runtime does not honour.
+// Error is about an unsupported key of a Compose file.
 type Error struct {
 	Service string // empty for what is outside of services
 	Key     string // as written, e.g. "deploy.replicas" or "volumes.data.driver"
@@ -24,27 +24,24 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("service %q: %s %s", e.Service, e.Key, e.Reason)
 }
 
-// invalid is an error that the bytes of a package are to blame for, other than keys that
-// this runtime does not support.
+// invalid is an error in the package, other than an unsupported key.
 func invalid(format string, args ...any) error {
 	return &fault.Error{Code: fault.InvalidPackage, Err: fmt.Errorf(format, args...)}
 }
 
-// findings collects every unsupported key of a project, so that whoever wrote
-// the file sees all of them at once.
+// findings collects every unsupported key of a project, to report all of them at once.
 type findings []*Error
 
 func (f *findings) add(service, key, format string, args ...any) {
 	*f = append(*f, &Error{Service: service, Key: key, Reason: fmt.Sprintf(format, args...)})
 }
 
-// sortBy sorts with one implementation for all types: that of package slices is one of ten
-// kilobytes for each.
+// sortBy is one implementation for all types: package slices has one of 10 KB for each.
 func sortBy[T any](list []T, compare func(a, b T) int) {
 	sort.SliceStable(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
 }
 
-// err joins the findings in a stable order, each once; nil if there are none.
+// err joins the findings, deduplicated and in a stable order; nil if there are none.
 func (f findings) err() error {
 	sortBy(f, func(a, b *Error) int {
 		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Reason, b.Reason))

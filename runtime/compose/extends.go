@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vetted lets compose-go open copies of the files that were read and checked before, as a workload may change
-// these in between, and no others. In the words of compose-go it loads remote resources: it claims every file,
-// and refuses to load one that was not checked. Files go by their absolute paths.
+// vetted lets compose-go open copies of the files that were checked before, and no others: a
+// workload may have changed the files since. It acts as a remote resource loader that claims
+// every file, by absolute path, and refuses unchecked ones.
 type vetted map[string]*os.File
 
 func (v vetted) Accept(string) bool { return true }
@@ -30,7 +30,7 @@ func (v vetted) Load(_ context.Context, path string) (string, error) {
 // Dir is where the relative paths in a file start.
 func (v vetted) Dir(path string) string { return filepath.Dir(path) }
 
-// capture keeps a copy of a file, in memory.
+// capture keeps a copy of a file in memory.
 func (v vetted) capture(abs string, content []byte) error {
 	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
 	if err == nil {
@@ -49,8 +49,8 @@ func (v vetted) close() {
 	}
 }
 
-// readExtended reads, ahead of compose-go, every file that services of the file just read extend. What compose-go may
-// open then is in guard.
+// readExtended reads every file that services of the file just read extend, and adds it to
+// guard, which holds all that compose-go may open.
 func (l *loading) readExtended(env types.Mapping, guard vetted) error {
 	for _, abs := range l.extended {
 		if _, read := guard[abs]; read {

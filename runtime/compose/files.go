@@ -12,8 +12,7 @@ import (
 
 const maxFiles = 256 // files of every sort in one project
 
-// files is what a project may read: regular files of bounded size, with strict
-// only those in its directory.
+// files reads for a project: regular files of bounded size, with strict only in its directory.
 type files struct {
 	dir    string // absolute
 	root   *os.Root
@@ -25,8 +24,8 @@ type files struct {
 	outside []string // files read that dir does not hold, links resolved
 }
 
-// allowed refuses names that mean something else on every device, and with strict
-// those that lead out of the directory of the project (PKG-07).
+// allowed refuses names that differ in meaning between devices, and with strict those that
+// leave the directory of the project (PKG-07).
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):
@@ -51,7 +50,6 @@ func within(dir, abs string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// read reads a file that was allowed.
 func (f *files) read(abs string, limit int64) (_ []byte, err error) {
 	if f.count++; f.count > maxFiles {
 		return nil, invalid("project refers to more than %d files", maxFiles)
@@ -70,7 +68,7 @@ func (f *files) read(abs string, limit int64) (_ []byte, err error) {
 	return content, err
 }
 
-// readFile reads one byte more than limit at most.
+// readFile reads at most one byte more than limit.
 func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 	file, err := f.open(abs)
 	if err != nil {
@@ -96,8 +94,8 @@ func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 
 func isDir(abs string) error { return invalid("%s is not a file: %w", abs, syscall.EISDIR) }
 
-// note remembers a file that lies outside of the directory of the project, where
-// the device has to be asked whether it may be read.
+// note remembers a file outside of the directory of the project, which the device's policy
+// has to allow.
 func (f *files) note(abs string) error {
 	if f.strict {
 		return nil // the kernel has seen to it
@@ -122,8 +120,7 @@ func (f *files) note(abs string) error {
 	return nil
 }
 
-// open does not wait for the other end of a pipe. Within the directory of the
-// project the kernel sees to it that no link leads out.
+// open does not block on a pipe. The kernel keeps links from leaving the project directory.
 func (f *files) open(abs string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	if !f.strict {
@@ -136,13 +133,12 @@ func (f *files) open(abs string) (*os.File, error) {
 	return f.root.OpenFile(rel, flags, 0)
 }
 
-// isMissing tells the error of a file that does not exist, or is a directory.
+// isMissing tells whether a file does not exist, or is a directory.
 func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EISDIR)
 }
 
-// blame tells files that are missing or lead nowhere, for which the package is to
-// blame, from trouble of the device.
+// blame makes missing files and dangling links the package's fault, unlike other errors.
 func blame(err error) error {
 	for _, trouble := range []error{syscall.EIO, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, trouble) {

@@ -15,10 +15,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// hashOrder is the order in which the parts of what makes a container are hashed. It
-// must not change: another encoding of the same service replaces every container on
-// every device. A new field of Service is hashed after these; it has to be left out
-// of its JSON when empty.
+// hashOrder is the order of hashing. It must not change: another encoding of the same service
+// replaces every container on every device. Append new fields of Service, and omit them from
+// its JSON when empty.
 const hashOrder = `
 version service image containerName entrypoint command environment workingDir user labels mounts tmpfs ports readOnly
 memory nanoCPUs restart maxRetries
@@ -29,7 +28,7 @@ network attached networks extraHosts links dns dnsSearch dnsOptions
 capAdd capDrop privileged noNewPrivileges seccomp appArmor unmaskedPaths
 restartDelay restartWindow stopSignal stopGrace healthcheck postStart preStop logging`
 
-// hashed is a service as it is hashed: its own fields take the place of those of the service with their names.
+// hashed is a service as it is hashed: its own fields override those with the same names.
 type hashed struct {
 	*Service
 	PullPolicy any `json:"pullPolicy,omitempty"` // not hashed, nor are the next two
@@ -54,11 +53,10 @@ type hashedFile struct {
 	Content digest.Digest `json:"content"`
 }
 
-// ConfigHash is a hash over everything that makes the container of a service:
-// when it changes, the container is replaced. It does not depend on the order of
-// keys or lists in the Compose file, on other services, nor on the version of
-// this program; nor on what concerns no container by itself: how many there are,
-// what they wait for and when their image is looked for.
+// ConfigHash is a hash over everything that makes the container of a service: when it changes,
+// the container is replaced. It does not depend on the order of keys or lists in the file, on
+// other services, on the version of this program, or on the number of replicas, what they wait
+// for and when their image is looked up.
 func (p *Project) ConfigHash(service string, image digest.Digest) (string, error) {
 	s := p.Services[service]
 	if s == nil {
@@ -72,7 +70,7 @@ func (p *Project) ConfigHash(service string, image digest.Digest) (string, error
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// encode is what makes a container, as JSON in the order in which it is hashed.
+// encode is the JSON that is hashed.
 func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 	h := hashed{
 		Service: &s, Version: 1, Image: image,
@@ -120,8 +118,8 @@ func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 	return encoded.Bytes(), nil
 }
 
-// onlyDefault tells a service that is on the default network of the project, of
-// which the Compose file says nothing.
+// onlyDefault tells whether the service is only on the project's default network, without
+// settings of it in the file.
 func (p *Project) onlyDefault(s *Service) bool {
 	if len(s.Attached) != 1 || s.Attached[0].Network != defaultNetwork {
 		return len(s.Attached) == 0

@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 )
 
-// include is one entry of `include`: a file, and files that are merged over it.
+// include is an entry of `include`: a file, and files merged over it.
 type include struct {
 	paths    []string // absolute
 	envFiles []string // absolute; none: .env in dir
 	dir      string   // where relative paths in the files start
 }
 
-// includesOf are those of a document, in which paths are absolute and those that are refused are empty.
+// includesOf returns the includes of a document, whose paths are absolute, or "" if refused.
 func includesOf(d document) (all []include, err error) {
 	var list []any
 	if tag := d.Include.ShortTag(); tag == resetTag || tag == "!!null" {
@@ -37,7 +37,7 @@ func includesOf(d document) (all []include, err error) {
 	return all, nil
 }
 
-// stringsOf is a key that holds a path or a list of them. What else it holds is left to the schema.
+// stringsOf reads a path or a list of paths, and leaves the rest to the schema.
 func stringsOf(value any) (all []string) {
 	list, ok := value.([]any)
 	if !ok {

@@ -19,9 +19,8 @@ const (
 	maxNesting = 16
 )
 
-// interpolator replaces variables as Compose says. It is not compose-go's own
-// because that one neither bounds time and growth nor tells which variables were
-// not set other than through a global logger.
+// interpolator replaces variables as Compose does. compose-go's own bounds neither time nor
+// growth, and reports unset variables to a global logger only.
 type interpolator struct {
 	ctx   context.Context // of one Load: compose-go passes none on
 	left  int             // bytes that variables may still add
@@ -41,7 +40,7 @@ func (i *interpolator) warnings() []string {
 	return warnings
 }
 
-// substitute replaces the variables in s by what lookup knows of them.
+// substitute replaces the variables in s.
 func (i *interpolator) substitute(s string, lookup template.Mapping) (string, error) {
 	if err := i.ctx.Err(); err != nil {
 		return "", err
@@ -49,7 +48,7 @@ func (i *interpolator) substitute(s string, lookup template.Mapping) (string, er
 	return i.expand(s, lookup, 0)
 }
 
-// variable is what follows a $: another one, NAME, {NAME}, or {NAME with an operator.
+// variable is the text after a $: $, NAME, {NAME}, or {NAME with an operator.
 var variable = regexp.MustCompile(`^(?:\$|[a-zA-Z_]\w*|\{([a-zA-Z_]\w*)(?:\}|(:?[-+?])))`)
 
 func (i *interpolator) expand(s string, lookup template.Mapping, nesting int) (string, error) {
@@ -92,7 +91,7 @@ func malformed(after string) error {
 	return fmt.Errorf("malformed variable %.80q; write $$ for a dollar sign", "$"+after)
 }
 
-// value is what a variable is replaced by, with the operator :-, -, :+, +, :?, ? or none.
+// value is the value of a variable, with the operator :-, -, :+, +, :?, ? or none.
 func (i *interpolator) value(name, operator, operand string, lookup template.Mapping, nesting int) (string, error) {
 	i.read[name] = true
 	value, set := lookup(name)
@@ -112,14 +111,14 @@ func (i *interpolator) value(name, operator, operand string, lookup template.Map
 	case !set:
 		i.unset[name] = true
 	}
-	// A few lines of variables that hold each other twice would fill any memory.
+	// A few lines of variables that contain each other twice could fill any memory.
 	if i.left -= len(value); i.left < 0 {
 		return "", fmt.Errorf("variables expand to more than %d bytes", maxSubstituted)
 	}
 	return value, nil
 }
 
-// closingBrace is where the brace before s is closed, -1 if it is not.
+// closingBrace is the index of the brace that closes the one before s, -1: none.
 func closingBrace(s string) int {
 	open := 1
 	for n, c := range s {

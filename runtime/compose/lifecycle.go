@@ -47,7 +47,7 @@ func (r *resolver) replicas(c types.ServiceConfig) int {
 	return *replicas
 }
 
-// restart takes deploy.restart_policy, and where that is not set restart.
+// restart reads deploy.restart_policy, else restart.
 func (r *resolver) restart(c types.ServiceConfig) Restart {
 	if c.Deploy.RestartPolicy != nil {
 		return r.restartPolicy(*c.Deploy.RestartPolicy)
@@ -75,7 +75,7 @@ func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
 	return restart
 }
 
-// duration is 0 where none is written.
+// duration is 0 if none is given.
 func duration(written *types.Duration) time.Duration {
 	if written == nil {
 		return 0
@@ -83,8 +83,8 @@ func duration(written *types.Duration) time.Duration {
 	return time.Duration(*written)
 }
 
-// ParseSignal reads a signal as images and Compose files spell it: SIGTERM, TERM, 15,
-// SIGRTMIN+3. "" is SIGTERM.
+// ParseSignal parses a signal of an image or Compose file: SIGTERM, TERM, 15, SIGRTMIN+3. ""
+// is SIGTERM.
 func ParseSignal(s string) (unix.Signal, error) {
 	const last = 64
 	n, err := signal.ParseSignal(cmp.Or(strings.TrimSpace(s), "SIGTERM"))

@@ -8,9 +8,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 )
 
-// ProjectName is the name that a project has when its caller gives none:
-// COMPOSE_PROJECT_NAME of the Environment given, the last top-level name in its Files,
-// or the name of its directory, brought into the form that names have.
+// ProjectName is the default name of a project: COMPOSE_PROJECT_NAME of the Environment given,
+// the last top-level name in its Files, or the name of its directory, normalised.
 func ProjectName(o Options) string {
 	candidates := []string{o.Environment["COMPOSE_PROJECT_NAME"]}
 	for _, file := range slices.Backward(o.Files) {
@@ -27,8 +26,8 @@ func ProjectName(o Options) string {
 	return "default"
 }
 
-// nameIn is the top-level name in a Compose file, or "" where it cannot be
-// read: what is wrong with the file is found out when it is loaded.
+// nameIn is the top-level name in a Compose file, or "" if it cannot be read: loading the
+// file reports why.
 func nameIn(file string, given map[string][]byte) string {
 	content, err := (&files{given: given}).read(file, MaxFile)
 	if err != nil {

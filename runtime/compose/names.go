@@ -13,14 +13,14 @@ import (
 const hostGateway = "host-gateway"
 
 const (
-	// MaxHostname is how many bytes the kernel holds of a host name, and of a domain name.
+	// MaxHostname is the kernel's limit in bytes for a host name, and for a domain name.
 	MaxHostname = 64
 	maxHosts    = 256 // lines of extra_hosts
 	maxServers  = 3   // that anybody asks: libc's, and so the network's
 )
 
-// hostName is a name as hosts files and resolv.conf hold it: any word, but without the
-// last dot of a fully qualified one, with which it would never be found.
+// hostName accepts any word and drops the final dot of a fully qualified name, which would
+// never match in a hosts file.
 func (r *resolver) hostName(key, written string) string {
 	name := strings.TrimSuffix(written, ".")
 	if !isWord(name) {
@@ -76,7 +76,7 @@ func (r *resolver) extraHosts(written types.HostsList) []ExtraHost {
 	return slices.Compact(hosts)
 }
 
-// links are further names of services; a link without one is a dependency alone.
+// links are aliases of other services; a link without one is only a dependency.
 func (r *resolver) links(written []string) []ServiceName {
 	var links []ServiceName
 	for _, link := range written {

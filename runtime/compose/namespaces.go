@@ -7,8 +7,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// namespaces resolves whose namespaces the containers of a service live in, and
-// the sysctls that each kind of namespace has of its own.
+// namespaces resolves the namespaces of a service, and the sysctls belonging to them.
 func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.PID, s.IPC, s.UTS = namespace(c.Pid), namespace(c.Ipc), namespace(c.Uts)
 	s.Cgroup.Mode = NamespaceMode(c.Cgroup) // host or private, by the schema
@@ -19,7 +18,7 @@ func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.Sysctls = r.sysctls(s, c.Sysctls)
 }
 
-// namespace reads a mode; "private" is one of every kind.
+// namespace parses a mode; every kind has "private".
 func namespace(written string) Namespace {
 	if written == string(ModeOwn) {
 		return Namespace{}
@@ -28,8 +27,7 @@ func namespace(written string) Namespace {
 	return Namespace{Mode: NamespaceMode(mode), Of: of}
 }
 
-// networkMode reads network_mode, which may also be said by one of the networks
-// that Docker has from the start.
+// networkMode reads network_mode, or the same setting as one of Docker's predefined networks.
 func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	mode := c.NetworkMode
 	if mode != "" && len(c.Networks) > 0 {
@@ -81,14 +79,13 @@ func (r *resolver) networkMode(s *Service, c types.ServiceConfig) Namespace {
 	return n
 }
 
-// ipcSysctls are those of an ipc namespace, beside fs.mqueue.*.
+// ipcSysctls are the sysctls of an ipc namespace, besides fs.mqueue.*.
 var ipcSysctls = []string{
 	"kernel.msgmax", "kernel.msgmnb", "kernel.msgmni", "kernel.sem",
 	"kernel.shmall", "kernel.shmmax", "kernel.shmmni", "kernel.shm_rmid_forced",
 }
 
-// sysctls accepts what a container has of its own, and nothing that would change
-// the device.
+// sysctls accepts those of the container's own namespaces only: others would change the device.
 func (r *resolver) sysctls(s *Service, written map[string]string) map[string]string {
 	for name, value := range written {
 		key := "sysctls." + name

@@ -14,8 +14,8 @@ import (
 
 const defaultNetwork = "default"
 
-// The options of networks that are honoured, as Docker names them. The first two
-// are "true" or "false" however they were written.
+// The supported network options, by Docker's names. The first two are normalised to "true"
+// or "false".
 const (
 	OptionICC         = "com.docker.network.bridge.enable_icc"
 	OptionMasquerade  = "com.docker.network.bridge.enable_ip_masquerade"
@@ -26,7 +26,7 @@ const (
 	OptionIpvlanMode  = "ipvlan_mode"
 )
 
-// networkOptions are those of each driver.
+// networkOptions are the options of each driver.
 var networkOptions = map[string][]string{
 	"bridge":  {OptionICC, OptionMasquerade, OptionMTU, OptionHostBinding},
 	"macvlan": {OptionParent, OptionMTU, OptionMacvlanMode},
@@ -35,21 +35,19 @@ var networkOptions = map[string][]string{
 
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-// isLinkName leaves out the loopback, and words that stand for all links.
+// isLinkName excludes the loopback, and words that stand for all links.
 func isLinkName(s string) bool {
 	return linkName.MatchString(s) && s != "lo" && s != "all" && s != "default"
 }
 
-// predefined is the name of a network that Docker has from the start and that
-// the file means with key: host, none or bridge.
+// predefined is the Docker network that the file means with key: host, none or bridge.
 func (r *resolver) predefined(key string) (string, bool) {
 	c, defined := r.project.Compose.Networks[key]
 	name := cmp.Or(c.Name, key)
 	return name, defined && bool(c.External) && slices.Contains([]string{"host", "none", "bridge"}, name)
 }
 
-// networksByKey resolves the top-level networks. Those that services are on come
-// into the project.
+// networksByKey resolves the top-level networks. The project gets those that services use.
 func (r *resolver) networksByKey() map[string]*Network {
 	project := r.project.Compose
 	networks := map[string]*Network{
@@ -121,8 +119,7 @@ func (r *resolver) network(key string, c types.NetworkConfig) *Network {
 	return n
 }
 
-// pools resolves ipam: as with Docker's drivers, a network has one pool of each
-// family.
+// pools resolves ipam: as with Docker's drivers, a network has one pool per family.
 func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 	families := map[bool]bool{}
 	for _, c := range configs {
@@ -152,7 +149,7 @@ func (r *resolver) pools(n *Network, key string, configs []*types.IPAMPool) {
 	sortBy(n.Pools, func(a, b Pool) int { return a.Subnet.Addr().Compare(b.Subnet.Addr()) })
 }
 
-// is4 tells the family of a pool; one that says nothing at all is of IPv4.
+// is4 tells whether a pool is IPv4, as an empty one is.
 func (p Pool) is4() bool {
 	return !p.Subnet.IsValid() || p.Subnet.Addr().Is4()
 }
@@ -209,7 +206,7 @@ func prefix(key, written string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// address is one within the subnet that a host may have.
+// address parses a host address within the subnet.
 func (p Pool) address(key, written string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(written)
 	switch {
@@ -223,7 +220,6 @@ func (p Pool) address(key, written string) (netip.Addr, error) {
 	return a, nil
 }
 
-// checkPools finds pools that overlap.
 func (l *loading) checkPools(p *Project) {
 	used := map[netip.Prefix]string{}
 	for _, key := range slices.Sorted(maps.Keys(p.Networks)) {

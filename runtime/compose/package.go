@@ -12,13 +12,13 @@ const (
 	maxKept     = 4 << 20    // bytes of all of them
 )
 
-// holds says whether a path is one within the package, if there is one.
+// holds tells whether a path is within the package, if there is one.
 func (p *Package) holds(abs string) bool {
 	return p != nil && within(p.dir, abs)
 }
 
-// read is what a file of the package holds, whatever lies in its place now; of a large one
-// one byte more than limit at most.
+// read returns a file of the package, whatever is at its path on the device now; at most one
+// byte more than limit.
 func (p *Package) read(abs string, limit int64) (content []byte, err error) {
 	rel, _ := filepath.Rel(p.dir, abs) // it is within
 	name, err := p.follow(filepath.ToSlash(rel), ".")

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// maxPorts bounds the published ports of one file; ranges are written short.
+// maxPorts bounds the published ports of one file: ranges are short to write.
 const maxPorts = 1024
 
-// checkText looks at a text of a file in base before compose-go takes it apart, and returns what is to be read there:
-// for the name of a file its absolute path, or nothing where it cannot be read. It fails where compose-go must not go
-// on at all.
+// checkText checks a text of a file in base before compose-go sees it, and returns its
+// replacement: for a file name its absolute path, or "" if it cannot be read. After an error
+// compose-go must not continue.
 func (l *loading) checkText(at []string, base, text string) (string, error) {
 	service, key := "", strings.Join(at, ".")
 	attribute := key
@@ -62,13 +62,13 @@ func (l *loading) checkText(at []string, base, text string) (string, error) {
 	return text, nil
 }
 
-// isRelative tells paths that lead out of the package if they are not checked: what lies around it on the device is
-// none of its business. Absolute ones are for the policy of the device to judge.
+// isRelative tells whether a path could leave the package unchecked and reach other files of
+// the device. Absolute ones are for the device's policy to judge.
 func isRelative(path string) bool {
 	return strings.HasPrefix(path, ".") || strings.HasPrefix(path, "~")
 }
 
-// checkVolumeOptions refuses those of the short form of which compose-go drops what it does not know.
+// checkVolumeOptions refuses short-form options that compose-go would silently drop.
 func (l *loading) checkVolumeOptions(service, options string) {
 	for option := range strings.SplitSeq(options, ",") {
 		switch {
@@ -81,8 +81,8 @@ func (l *loading) checkVolumeOptions(service, options string) {
 	}
 }
 
-// lengthOfRange is how many ports the short form of an element of `ports` stands
-// for, 1 where it is not understood: compose-go will say so.
+// lengthOfRange is the number of ports in a short-form element of `ports`, 1 if it is
+// malformed, which compose-go reports.
 func lengthOfRange(port string) int {
 	port, _, _ = strings.Cut(port, "/")
 	first, last, _ := portRange(port[strings.LastIndex(port, ":")+1:])

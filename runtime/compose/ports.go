@@ -14,8 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime/port"
 )
 
-// ports resolves what a service publishes. Without a network of its own it
-// publishes nothing.
+// ports resolves the published ports. A service without a network of its own has none.
 func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 	if s.Network.Mode != ModePrivate {
 		return
@@ -60,13 +59,12 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 	s.Ports = slices.Compact(ports)
 }
 
-// portKey tells the ports of a container apart, as 80/tcp.
+// portKey identifies a port of a container, as 80/tcp.
 func portKey(c types.ServicePortConfig) string {
 	return fmt.Sprintf("%d/%s", c.Target, strings.ToLower(cmp.Or(c.Protocol, "tcp")))
 }
 
-// movable are those of the wanted ports that the project publishes once: which one is
-// meant is certain.
+// movable are the wanted ports that the project publishes exactly once, which are unambiguous.
 func (l *loading) movable(p *types.Project, wanted map[string]string) map[string]string {
 	published := map[string]int{}
 	for _, s := range p.Services {
@@ -85,8 +83,7 @@ func (l *loading) movable(p *types.Project, wanted map[string]string) map[string
 	return movable
 }
 
-// checkFamily refuses addresses of the device from which nothing leads to the
-// network.
+// checkFamily refuses host addresses that cannot lead to the network.
 func (r *resolver) checkFamily(s *Service, p Port) {
 	network, v4, v6 := s.publishedBy(r.networks)
 	switch {
@@ -99,8 +96,8 @@ func (r *resolver) checkFamily(s *Service, p Port) {
 	}
 }
 
-// publishedBy is the key of the network that published ports lead to, the first
-// that is reached from outside, and which addresses it has or may have.
+// publishedBy is the key of the network that published ports lead to, the first one reachable
+// from outside, and which address families it has or may have.
 func (s *Service) publishedBy(networks map[string]*Network) (key string, v4, v6 bool) {
 	for _, a := range s.Attached {
 		if n := networks[a.Network]; n != nil && !n.Internal && (n.External || n.Driver == "bridge") {
@@ -110,7 +107,7 @@ func (s *Service) publishedBy(networks map[string]*Network) (key string, v4, v6 
 	return "", true, true // nothing is published
 }
 
-// PortAddresses are those of the device that a port of s is published on.
+// PortAddresses returns the host addresses on which a port of s is published.
 func (p *Project) PortAddresses(s *Service, port Port) (on []netip.Addr) {
 	if port.HostIP.IsValid() {
 		return []netip.Addr{port.HostIP}
@@ -125,8 +122,7 @@ func (p *Project) PortAddresses(s *Service, port Port) (on []netip.Addr) {
 	return on
 }
 
-// Notes tell whoever starts the project that ports without a host_ip are not
-// published on all addresses of the device.
+// Notes warns that ports without a host_ip are not published on all addresses of the device.
 func (p *Project) Notes() (notes []string) {
 	for _, s := range p.Services {
 		network, _, v6 := s.publishedBy(p.Networks)
@@ -138,7 +134,7 @@ func (p *Project) Notes() (notes []string) {
 	return slices.Compact(notes)
 }
 
-// hostBinding is the address that a network publishes ports on, where it says one.
+// hostBinding is the address on which a network publishes ports, if it specifies one.
 func (r *resolver) hostBinding(s *Service) netip.Addr {
 	for _, a := range s.Attached {
 		if written := r.networks[a.Network].Options[OptionHostBinding]; written != "" {
@@ -149,7 +145,7 @@ func (r *resolver) hostBinding(s *Service) netip.Addr {
 	return netip.Addr{}
 }
 
-// portRange reads 8080, which has no last, 8080-8090, and nothing: any port of the device.
+// portRange parses 8080, which has no last, 8080-8090, and "": any host port.
 func portRange(written string) (first, last uint16, ok bool) {
 	from, to, err := nat.ParsePortRangeToInt(written)
 	if to == from {
@@ -165,8 +161,8 @@ func (p Port) size() int {
 	return int(p.LastPort-p.HostPort) + 1
 }
 
-// checkPorts finds ports of the device that are published twice. Of ranges the
-// first port that is free is taken when the service starts.
+// checkPorts finds host ports that are published twice. Of a range, the first free port is
+// taken when the service starts.
 func (l *loading) checkPorts(p *Project) {
 	type use struct {
 		Port

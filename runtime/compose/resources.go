@@ -11,8 +11,8 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// resources takes limits from the keys of a service and of its deploy section,
-// which may not contradict each other.
+// resources reads limits from the service and its deploy section, which may not contradict
+// each other.
 func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	limits := cmp.Or(c.Deploy.Resources.Limits, &types.Resource{})
 	reserved := cmp.Or(c.Deploy.Resources.Reservations, &types.Resource{})
@@ -28,7 +28,7 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	s.ShmSize = int64(c.ShmSize)
 }
 
-// oneOf is the value of two keys that mean the same.
+// oneOf is the value of two synonymous keys.
 func oneOf(r *resolver, key string, value int64, other string, otherValue int64) int64 {
 	if value != 0 && otherValue != 0 && value != otherValue {
 		r.refuse(key, "differs from %s", other)
@@ -73,7 +73,7 @@ func (r *resolver) cpus(res *Resources, c types.ServiceConfig, limits, reserved 
 	res.CPUSet = c.CPUSet
 }
 
-// nanoCPUs is exact for what people write: 0.1 is not quite 0.1 as a float32.
+// nanoCPUs is exact for decimal input: 0.1 is not quite 0.1 as a float32.
 func (r *resolver) nanoCPUs(key string, cpus float32) int64 {
 	exact, err := strconv.ParseFloat(strconv.FormatFloat(float64(cpus), 'f', -1, 32), 64)
 	if err != nil || math.IsNaN(exact) || exact < 0 || exact > 4096 || exact > 0 && exact < 0.001 {

@@ -36,7 +36,7 @@ func (r *resolver) capabilities(key string, written []string) []string {
 	return slices.Compact(all)
 }
 
-// securityOption reads name=value, or name:value as older files have it.
+// securityOption parses name=value, or name:value as in older files.
 func (r *resolver) securityOption(s *Service, option string) {
 	name, value, assigned := strings.Cut(option, "=")
 	if !assigned {
@@ -64,8 +64,7 @@ func (r *resolver) securityOption(s *Service, option string) {
 	}
 }
 
-// seccomp reads a profile in Docker's form. What is in it is for those to judge
-// who apply it.
+// seccomp reads a profile in Docker's form. Applying it validates its contents.
 func (r *resolver) seccomp(s *Service, file string) {
 	abs, err := r.files.allowed(r.files.dir, file)
 	if err != nil {

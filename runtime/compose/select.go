@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Select leaves the named services and those that they depend on, with the
-// networks and volumes that these use.
+// Select keeps the named services and their dependencies, with their networks and volumes.
 func (p *Project) Select(names ...string) error {
 	for _, name := range names {
 		if p.Services[name] == nil {

@@ -33,17 +33,17 @@ func isProjectName(s string) bool {
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-// ValidName tells names that may become names of files on the device.
+// ValidName tells whether s may become a file name on the device.
 func ValidName(s string) bool { return len(s) <= maxName && validName.MatchString(s) }
 
-// isWord tells what may stand in the files that a container resolves names with,
-// or in the line of a rule: nothing there is quoted.
+// isWord tells whether s may stand in resolv.conf, a hosts file or a rule, where nothing is
+// quoted.
 func isWord(s string) bool {
 	return s != "" && len(s) <= 255 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' })
 }
 
-// resolve fills p from the model and finds values that this runtime does not do.
-// written is the same model as it was before compose-go gave it Go types.
+// resolve fills p from the model and finds unsupported values. written is the model before
+// compose-go gave it Go types.
 func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, o Options) {
 	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
 		l.findings.add("", "services", "all belong to inactive profiles")
@@ -97,7 +97,7 @@ func (r *resolver) refuse(key, format string, args ...any) {
 	r.findings.add(r.service, key, format, args...)
 }
 
-// claim notes by whom something is used that one alone may have. taken tells that it was used before, and by whom.
+// claim notes who uses something exclusive; taken: former has claimed it before.
 func (r *resolver) claim(by, format string, args ...any) (former string, taken bool) {
 	what := fmt.Sprintf(format, args...)
 	former, taken = r.claimed[what]
@@ -105,7 +105,7 @@ func (r *resolver) claim(by, format string, args ...any) (former string, taken b
 	return former, taken
 }
 
-// variable is the value of a variable of the project, which is read with that.
+// variable looks up a variable of the project and notes its use.
 func (r *resolver) variable(name string) (string, bool) {
 	r.in.read[name] = true
 	return r.env.Resolve(name)
@@ -207,9 +207,8 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 	return PullMissing
 }
 
-// environment takes, from least to most important, the files of env_file in
-// order and the entries of environment; entries without a value take it from the
-// variables of the project.
+// environment merges env_file files in order and environment, which wins; entries without a
+// value take it from the variables of the project.
 func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
 	given := r.given("environment", c.Environment)
@@ -232,7 +231,7 @@ func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	return resolved
 }
 
-// given are the entries of an environment that have a value, or take one from the variables of the project.
+// given are the entries of an environment with a value, their own or from the project's variables.
 func (r *resolver) given(key string, written types.MappingWithEquals) map[string]string {
 	given := map[string]string{}
 	for name, value := range written.Resolve(r.variable) {
@@ -253,7 +252,7 @@ func (r *resolver) checkEnvironment(key string, environment map[string]string) {
 	}
 }
 
-// readFiles reads files of variables in their order; one that is not required may be missing.
+// readFiles reads files of variables in order; one that is not required may be missing.
 func (r *resolver) readFiles(into map[string]string, key string, files []types.EnvFile, lookup template.Mapping) {
 	for _, file := range files {
 		parse := r.in.parseEnvFile
@@ -268,7 +267,7 @@ func (r *resolver) readFiles(into map[string]string, key string, files []types.E
 	}
 }
 
-// labelsOf takes the files of label_file in order, and over them labels.
+// labelsOf merges label_file files in order and labels, which win.
 func (r *resolver) labelsOf(c types.ServiceConfig) map[string]string {
 	var files []types.EnvFile
 	for _, path := range c.LabelFiles {

@@ -85,7 +85,7 @@ func (r *resolver) volumeMount(c types.ServiceVolumeConfig) Mount {
 	return m
 }
 
-// target is a place in the container where one thing is mounted.
+// target checks a mount point in the container, which must be unique.
 func (r *resolver) target(key, written string) string {
 	target := path.Clean(written)
 	if !path.IsAbs(written) || target == "/" || strings.ContainsRune(written, 0) {
@@ -97,7 +97,7 @@ func (r *resolver) target(key, written string) string {
 	return target
 }
 
-// tmpfsMount is the long form, of which the short one has all options.
+// tmpfsMount resolves the long form; the short form has all of its options.
 func (r *resolver) tmpfsMount(c types.ServiceVolumeConfig) Tmpfs {
 	t := Tmpfs{Target: r.target("volumes", c.Target)}
 	if c.Source != "" {
@@ -140,9 +140,8 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 
 var tmpfsOption = regexp.MustCompile(`^(r[ow]|(no)?(exec|suid|dev)|noatime|(size|nr_inodes)=[0-9]{1,18}[kKmMgG%]?|[ug]id=[0-9]{1,10}|mode=0?[0-7]{1,4})$`)
 
-// mountsFrom gives services the volumes and bind mounts of those that they name
-// in volumes_from, where they mount nothing of their own. A service takes what
-// another one has taken itself, as one container after the other starts.
+// mountsFrom applies volumes_from: services get the volumes and bind mounts of others where
+// they mount nothing themselves. That is transitive, as containers start one after another.
 func (l *loading) mountsFrom(p *Project) {
 	for _, name := range p.Order() {
 		s := p.Services[name]

@@ -9,8 +9,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// volumesByKey resolves the top-level volumes. Those that services mount come
-// into the project.
+// volumesByKey resolves the top-level volumes. The project gets those that services mount.
 func (r *resolver) volumesByKey() map[string]*Volume {
 	project := r.project.Compose
 	volumes := map[string]*Volume{}
@@ -30,7 +29,7 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 	return volumes
 }
 
-// driverOptions reads what Docker's local driver takes: what mount is told.
+// driverOptions reads the mount options of Docker's local driver.
 func (r *resolver) driverOptions(key string, v *Volume, c types.VolumeConfig) {
 	if len(c.DriverOpts) == 0 {
 		return

@@ -10,42 +10,42 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// MaxFile is how many bytes a Compose file may have.
+// MaxFile is the maximum size of a Compose file in bytes.
 const MaxFile = 512 << 10
 
-// Bounds of all Compose files of a project together. Real ones stay far below.
+// Bounds of all Compose files of a project together, far above real ones.
 const (
 	maxNodes = 10_000    // with every alias counted as what it stands for
 	maxText  = 512 << 10 // bytes of all scalars, aliases likewise
 	maxDepth = 64
 )
 
-// ownKeys of the top level are not for compose-go.
+// ownKeys are top-level keys that compose-go does not get.
 var ownKeys = []string{"version", "name"}
 
-// size is what documents take once their aliases are resolved.
+// size is the size of documents with resolved aliases.
 type size struct {
 	nodes, text int
 }
 
-// reading resolves the aliases of documents, and replaces the variables in them.
+// reading resolves aliases and variables in documents.
 type reading struct {
 	*size
-	// value is what a text stands for that the keys at lead to.
+	// value replaces the text at the path of keys.
 	value    func(at []string, written string) (string, error)
 	within   map[*yaml.Node]bool // being read: an alias to one holds itself
 	failures []error             // of value
 }
 
-// document is what a Compose file says that is not left to compose-go.
+// document is the part of a Compose file that is not left to compose-go.
 type document struct {
 	Version any       `yaml:"version"`
 	Name    any       `yaml:"name"`
 	Include yaml.Node `yaml:"include"`
 }
 
-// parse reads the documents of a file, each of which is merged over those before it. All together they come as the
-// text for compose-go to merge.
+// parse reads the documents of a file. The text has all of them, for compose-go to merge each
+// over those before it.
 func (r *reading) parse(content []byte) (documents []document, text []byte, err error) {
 	r.within = map[*yaml.Node]bool{}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
@@ -93,11 +93,11 @@ const (
 	overrideTag = "!override"
 )
 
-// scalarTags are those of values; the library takes what has any other one for a text, which would not be looked at.
+// scalarTags are for values; the library takes one with another tag as an unchecked text.
 var scalarTags = []string{"!!str", "!!binary", "!!null", "!!bool", "!!int", "!!float", "!!timestamp"}
 
-// plain is a copy of n with all that aliases stand for and with variables replaced, but for those in keys of mappings.
-// How large it gets is found out before it is made that large.
+// plain copies n with aliases and variables replaced, except variables in keys. It finds out
+// how large the copy gets before it makes it.
 func (r *reading) plain(n *yaml.Node, at []string, depth int, isKey bool) (*yaml.Node, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
