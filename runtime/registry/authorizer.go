@@ -23,16 +23,16 @@ const (
 	longestTime  = 24 * time.Hour
 )
 
-// authorizer is containerd's, which remembers a failed request for a token as if it were one, and shows a refused
-// password or token again. It is used by one request at a time: while it fetches a token it reads, for others, what
-// it is about to write.
+// authorizer wraps containerd's, which caches a failed token request as a token, and sends
+// refused passwords and tokens again. Its uses are serialised: containerd's has a data race
+// while it fetches a token.
 type authorizer struct {
 	create  func() docker.Authorizer
 	turn    chan struct{} // holds the request whose turn it is, which alone may use the next
 	current docker.Authorizer
 }
 
-// Authorize gives a request what its host has asked for.
+// Authorize adds the authorization that the host has asked for.
 func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	return a.inTurn(ctx, func() error {
 		err := a.current.Authorize(ctx, r)
@@ -43,7 +43,7 @@ func (a *authorizer) Authorize(ctx context.Context, r *http.Request) error {
 	})
 }
 
-// AddResponses learns from a 401 what its host wants.
+// AddResponses learns the host's challenge from a 401.
 func (a *authorizer) AddResponses(ctx context.Context, answers []*http.Response) error {
 	return a.inTurn(ctx, func() error {
 		switch sent, _, _ := strings.Cut(answers[len(answers)-1].Request.Header.Get("Authorization"), " "); {
@@ -68,7 +68,7 @@ func (a *authorizer) inTurn(ctx context.Context, do func() error) error {
 
 func isUnauthorized(answer *http.Response) bool { return answer.StatusCode == http.StatusUnauthorized }
 
-// Redirect is the CheckRedirect of a client that keeps what is secret with the host that it was for.
+// Redirect is a CheckRedirect that sends secrets only to the host they were meant for.
 func Redirect(next *http.Request, via []*http.Request) error {
 	first := via[0].URL
 	switch {
@@ -84,8 +84,8 @@ func Redirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// tokens is the transport to token services. It bounds what they answer, and leaves of it what is needed: containerd
-// takes whole seconds and RFC 3339 times alone, and its errors quote what they cannot read.
+// tokens is the transport to token services. It bounds and normalises their answers: containerd
+// only accepts whole seconds and RFC 3339 times, and quotes what it cannot read in its errors.
 type tokens struct {
 	next  http.RoundTripper
 	plain bool // the registry itself speaks plain HTTP
@@ -120,7 +120,7 @@ func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errNoToken = errors.New("the answer has no token")
 
-// tokenIn is the part of a token service's answer that is needed.
+// tokenIn extracts the needed fields of a token service's answer.
 func tokenIn(data []byte) ([]byte, error) {
 	var said struct {
 		Token       string  `json:"token"`

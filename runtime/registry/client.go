@@ -24,24 +24,24 @@ import (
 )
 
 const (
-	// MaxManifest is how many bytes a manifest or an index may have, as registries limit them.
+	// MaxManifest is the maximum size of a manifest or index in bytes, as registries limit it.
 	MaxManifest  = 4 << 20
 	maxRedirects = 10
 	userAgent    = "margolite"
 )
 
 var (
-	// ErrContent says that something else came than was asked for, because of the registry or the way to it.
+	// ErrContent says that other content arrived than was requested.
 	ErrContent = &fault.Error{Code: fault.Garbled, Err: errors.New("the registry sent different content")}
-	// ErrOld says that a registry only has a manifest in Docker's first format, which cannot be verified.
+	// ErrOld says that there is only a manifest in Docker's first format, which cannot be verified.
 	ErrOld = &fault.Error{Code: fault.InvalidPackage, Err: errors.New("its manifest format is too old to be verified; push it again")}
-	// ErrPage says that something else answered in place of a registry, as captive portals and proxies do.
+	// ErrPage says that something else answered for a registry, as captive portals and proxies do.
 	ErrPage = errors.New("a captive portal answered instead")
-	// errRange says that a registry doesn't send the rest of a part.
+	// errRange says that a registry does not send the rest of a part.
 	errRange = fmt.Errorf("%w: it cannot continue the download", ErrContent)
 )
 
-// Options is what a Client needs.
+// Options are the options of a Client.
 type Options struct {
 	Host      string       // on the wire, host[:port]: see HostOf
 	PlainHTTP bool         // it speaks HTTP without TLS
@@ -52,9 +52,9 @@ type Options struct {
 	Credentials func(host string) (user, secret string, err error)
 }
 
-// Client reads from one host. It may be used by several goroutines. Its errors are those of containerd's client: a
-// missing object is an errdefs.ErrNotFound, other refusals are a remotes/errors.ErrUnexpectedStatus or a
-// docker.ErrInvalidAuthorization, beside the errors of this package and those of the way to the registry.
+// Client reads from one host. It is safe for concurrent use. Besides the errors of this package
+// and of the connection, it returns containerd's: errdefs.ErrNotFound for a missing object,
+// remotes/errors.ErrUnexpectedStatus or docker.ErrInvalidAuthorization for other refusals.
 type Client struct {
 	host       string
 	pace       *Pace
@@ -62,7 +62,7 @@ type Client struct {
 	authorizer *authorizer
 }
 
-// New returns a client for one host; nothing is requested yet.
+// New returns a client for one host. It requests nothing yet.
 func New(o Options) *Client {
 	agent := http.Header{"User-Agent": {userAgent}}
 	authorizing := func() docker.Authorizer {
@@ -97,14 +97,14 @@ func New(o Options) *Client {
 	return c
 }
 
-// HostOf returns the host on the wire for the registry that a reference names: Docker Hub has another name there.
+// HostOf returns the host of a registry on the wire, which differs from its name for Docker Hub.
 func HostOf(registry string) string {
 	host, _ := docker.DefaultHost(registry) // which never fails
 	return host
 }
 
-// redirect keeps what authorizes a request from other hosts: net/http passes it on to other ports and to subdomains.
-// A host that wants its own gets its own.
+// redirect keeps authorization from other hosts, to which net/http would pass it: other ports
+// and subdomains. Such a host gets its own if it asks.
 func (c *Client) redirect(next *http.Request, via []*http.Request) error {
 	if err := Redirect(next, via); err != nil {
 		return err
@@ -113,8 +113,8 @@ func (c *Client) redirect(next *http.Request, via []*http.Request) error {
 	return c.authorizer.Authorize(next.Context(), next)
 }
 
-// Resolve describes the manifest or index that a reference with a tag or a digest stands for now. The registry is
-// believed what a tag stands for.
+// Resolve describes the manifest or index that a reference with a tag or digest stands for now.
+// For a tag, the registry is trusted.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	_, desc, err := c.resolver.Resolve(begin(ctx, &transfer{}), ref.String())
 	if errors.As(err, new(*http.MaxBytesError)) {
@@ -126,7 +126,7 @@ func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descripto
 	if images.IsIndexType(desc.MediaType) || images.IsManifestType(desc.MediaType) {
 		return desc, nil
 	}
-	// Servers of plain files, and some proxies, call it a text or just bytes: it says itself what it is.
+	// Plain file servers and some proxies send a generic type; the manifest has its own.
 	desc.MediaType = v1.MediaTypeImageManifest
 	body, err := c.Open(ctx, ref, desc, 0)
 	if err != nil {
@@ -144,10 +144,10 @@ func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descripto
 	return desc, err
 }
 
-// schema1 is what the media types of Docker's first manifests begin with.
+// schema1 is the prefix of the media types of Docker's first manifests.
 const schema1 = "application/vnd.docker.distribution.manifest.v1+"
 
-// FormOf returns the media type of a manifest or an index of which only the bytes are known.
+// FormOf finds the media type of a manifest or index in its bytes.
 func FormOf(data []byte) (string, error) {
 	var form struct {
 		SchemaVersion json.RawMessage `json:"schemaVersion"`
@@ -168,9 +168,10 @@ func FormOf(data []byte) (string, error) {
 	return v1.MediaTypeImageManifest, nil
 }
 
-// Open reads a part of an image from an offset on: a manifest or an index, by its media type, else a blob. A download
-// that breaks off is continued after a pause; it ends with io.EOF only when all of it has come. Nothing is requested, and no
-// error of the registry is returned, before the first Read. Only the registry is asked, whatever URLs a descriptor has.
+// Open reads a part of an image from an offset: a manifest or index, by its media type, or a
+// blob. An interrupted download continues after a pause; io.EOF means that it is complete.
+// Nothing is requested, and no registry error returned, before the first Read. URLs in the
+// descriptor are ignored.
 func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error) {
 	t := &transfer{part: true, size: desc.Size, pace: c.pace, key: c.host + " " + desc.Digest.String()}
 	ctx = begin(ctx, t)
@@ -188,15 +189,15 @@ func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descripto
 	return body, nil
 }
 
-// WithCounter returns a context in which Open adds the bytes to a counter that come over the network, also those that
-// are discarded: some registries send all of a part, whatever range is asked for.
+// WithCounter returns a context in which Open counts the bytes received, including discarded
+// ones: some registries send all of a part, whatever range is requested.
 func WithCounter(ctx context.Context, bytes *atomic.Int64) context.Context {
 	return context.WithValue(ctx, counterKey{}, bytes)
 }
 
 type counterKey struct{}
 
-// Referrers lists what refers to a manifest; nothing may. What the registry says is not verified.
+// Referrers lists what refers to a manifest, if anything. The answer is not verified.
 func (c *Client) Referrers(ctx context.Context, in reference.Named, to digest.Digest) ([]v1.Descriptor, error) {
 	t := &transfer{}
 	ctx = begin(ctx, t)
@@ -224,7 +225,7 @@ func (c *Client) Referrers(ctx context.Context, in reference.Named, to digest.Di
 	return list, nil
 }
 
-// begin returns the context of one call, in which containerd logs no less than a panic.
+// begin returns the context of one call, in which containerd logs nothing below a panic.
 func begin(ctx context.Context, t *transfer) context.Context {
 	t.came, _ = ctx.Value(counterKey{}).(*atomic.Int64)
 	silent := &log.Entry{Logger: &logrus.Logger{Level: logrus.PanicLevel}}

@@ -7,28 +7,29 @@ import (
 )
 
 const (
-	// vainPause is the pause after an interruption before Enough has come, and doubled each time up to longestVain.
+	// vainPause is the first pause before Enough has come, doubled each time up to longestVain.
 	vainPause   = time.Second
 	longestVain = time.Minute
 	maxPaced    = 1024 // downloads that are remembered
 )
 
-// Pace delays the requests that continue downloads which keep breaking off: by what has come between interruptions, and
-// not by when something came. Clients share one, since what one call begins another continues.
+// Pace delays the continuation of downloads that keep breaking off, by the bytes that came
+// between interruptions, not by time. Clients share one, since a call may continue another's
+// download.
 type Pace struct {
 	mu    sync.Mutex
 	known map[string]interruptions // by host and digest
 }
 
-// interruptions is what is known of a download that is not complete.
+// interruptions are those of an incomplete download.
 type interruptions struct {
 	mark  int64     // offset up to which enough has come
 	vain  int       // interruptions since
 	until time.Time // nobody asks for the rest before
 }
 
-// brokeOff takes note of an interruption of what was asked for from an offset on, and tells how many have been in vain
-// since enough came.
+// brokeOff notes an interruption of a request that began at an offset, and returns how many
+// have been in vain since enough came.
 func (p *Pace) brokeOff(key string, from, at int64) (vain int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +58,7 @@ func (p *Pace) end(key string) {
 	delete(p.known, key)
 }
 
-// wait waits until the rest of a download may be asked for.
+// wait waits until the rest of a download may be requested.
 func (p *Pace) wait(ctx context.Context, key string) error {
 	p.mu.Lock()
 	until := p.known[key].until

@@ -24,13 +24,13 @@ const (
 	longestPause  = 10 * time.Second      // that a registry may ask for; longer ones are the caller's
 	maxChallenges = 16                    // of an answer
 	maxChallenge  = 4 << 10               // bytes
-	// fruitless is after how many interruptions in vain a call ends.
+	// fruitless is the number of interruptions in vain that ends a call.
 	fruitless = 4
-	// Enough is how many bytes a download has to bring between two interruptions to count as making progress.
+	// Enough is how many bytes between two interruptions count as progress.
 	Enough = 16 << 10
 )
 
-// transfer is the state of one call of a Client, which may take several requests, one after the other.
+// transfer is the state of one call of a Client: one request or several in sequence.
 type transfer struct {
 	part bool          // the answer is a part of an image, else a document
 	size int64         // of the part
@@ -45,14 +45,13 @@ type transfer struct {
 
 type transferKey struct{}
 
-// transport checks and bounds what registries, and the hosts that they redirect to, answer.
+// transport checks and bounds the answers of registries and of hosts they redirect to.
 type transport struct{ next http.RoundTripper }
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	x := r.Context().Value(transferKey{}).(*transfer)
 	if !x.part && r.Method == http.MethodHead && r.Response == nil && strings.Contains(r.URL.Path, "/blobs/") {
-		// containerd looks for a manifest among the blobs when it could not be had, and then
-		// forgets why.
+		// After a failed request for a manifest, containerd tries the blobs and loses the error.
 		return nil, errNoBlob
 	}
 	if x.part && r.Header.Get("Range") != "" {
@@ -61,16 +60,16 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 	}
 	r = r.Clone(r.Context())
-	// A part is what its digest says, and not what a server makes of it; and offsets are those of the part.
+	// The digest and offsets are those of the part itself, not of an encoding.
 	r.Header.Set("Accept-Encoding", "identity")
 	answer, err := t.ask(x, r)
 	if errors.Is(err, errRange) && r.Header.Get("Range") != "" {
-		// Of the whole part containerd discards what there is already.
+		// containerd discards the part's beginning that is already present.
 		r.Header.Del("Range")
 		answer, err = t.ask(x, r)
 	}
 	if isTransient(err) && r.Context().Err() == nil {
-		// containerd asks again after an early end alone, and then up to four times.
+		// containerd retries only after an early end, and then up to four times.
 		if x.failed++; x.failed == 1 {
 			err = fmt.Errorf("%v: %w", err, io.ErrUnexpectedEOF)
 		} else {
@@ -101,14 +100,14 @@ func (t transport) ask(x *transfer, r *http.Request) (*http.Response, error) {
 
 var errNoBlob = errors.New("a manifest is not a blob")
 
-// isTransient says that the connection broke or fell silent.
+// isTransient tells whether the connection broke or fell silent.
 func isTransient(err error) bool {
 	var silent net.Error
 	return errors.As(err, &silent) && silent.Timeout() || errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
 }
 
-// check refuses an answer, or makes it one that containerd's client can be given.
+// check refuses an answer, or makes it acceptable to containerd's client.
 func (x *transfer) check(r *http.Request, answer *http.Response) error {
 	switch code := answer.StatusCode; {
 	case code >= 200 && code < 300:
@@ -116,7 +115,7 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 		if typeOf(answer) == "text/html" {
 			return ErrPage
 		}
-		// containerd would unpack it, and count offsets in what it unpacked.
+		// containerd would decompress it, and count offsets in the result.
 		answer.Header.Del("Content-Encoding")
 		if x.part {
 			return x.checkPart(r, answer)
@@ -138,7 +137,7 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 		boundChallenges(answer.Header)
 	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code == http.StatusInternalServerError,
 		code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout:
-		// containerd repeats these at once, whatever the registry asks for.
+		// containerd would retry these at once, whatever the registry asks for.
 		pause := pauseOf(answer, firstPause<<min(x.refused, 4))
 		x.refused++
 		if pause > longestPause {
@@ -149,7 +148,7 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 	return nil
 }
 
-// checkDocument bounds a manifest, an index or its description.
+// checkDocument bounds the size of a manifest or index, or of its description.
 func checkDocument(answer *http.Response) error {
 	if answer.ContentLength > MaxManifest {
 		return errBig
@@ -165,7 +164,7 @@ func checkDocument(answer *http.Response) error {
 
 var errBig = fmt.Errorf("%w: it has more than %d bytes", ErrContent, MaxManifest)
 
-// checkPart makes sure that an answer holds the part, from the offset that was asked for.
+// checkPart checks that an answer holds the part from the requested offset.
 func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	body := &part{ReadCloser: answer.Body, ctx: r.Context(), of: x}
 	_, whole := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &body.from) // an error where no range was asked for
@@ -185,15 +184,15 @@ func (x *transfer) checkPart(r *http.Request, answer *http.Response) error {
 	return nil
 }
 
-// startsAt says whether a Content-Range (RFC 9110, section 14.4) is from an offset on in a part of the given size.
+// startsAt tells whether a Content-Range (RFC 9110, section 14.4) starts at offset in a part of size.
 func startsAt(field string, offset, size int64) bool {
 	rest, ok := strings.CutPrefix(field, "bytes "+strconv.FormatInt(offset, 10)+"-")
 	_, total, found := strings.Cut(rest, "/")
 	return ok && found && (total == "*" || total == strconv.FormatInt(size, 10))
 }
 
-// part is the body of an answer with a part. An early end is an io.ErrUnexpectedEOF, after which containerd's client
-// asks for the rest, until that is in vain.
+// part is the body of an answer with a part. An early end is an io.ErrUnexpectedEOF, after which
+// containerd's client requests the rest, until that is in vain.
 type part struct {
 	io.ReadCloser
 	ctx  context.Context // of the request
@@ -221,7 +220,7 @@ func (p *part) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// troubleOf is an answer of the referrers API that says neither what refers to something nor that there is no such API.
+// troubleOf is an answer of the referrers API that is neither a list nor "no such API".
 func troubleOf(answer *http.Response) error {
 	code := answer.StatusCode
 	if code < 400 || code == http.StatusNotFound || code == http.StatusBadRequest || code == http.StatusMethodNotAllowed {
@@ -230,17 +229,16 @@ func troubleOf(answer *http.Response) error {
 	return remoteserrors.NewUnexpectedStatusErr(answer)
 }
 
-// typeOf is the media type of an answer.
 func typeOf(answer *http.Response) string { return plain(answer.Header.Get("Content-Type")) }
 
-// plain is a media type without parameters, in small letters.
+// plain is a media type without parameters, in lower case.
 func plain(mediaType string) string {
 	mediaType, _, _ = strings.Cut(mediaType, ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))
 }
 
-// boundChallenges leaves out what no registry needs: the time to read a challenge grows with the square of its length.
-// containerd reads the first challenge of a field alone, so each known one gets a field of its own.
+// boundChallenges drops what no registry needs: parsing takes quadratic time. containerd reads
+// only the first challenge of a field, so each known one gets its own field.
 func boundChallenges(header http.Header) {
 	var kept []string
 	for _, field := range header["Www-Authenticate"] {
@@ -254,7 +252,7 @@ func boundChallenges(header http.Header) {
 // knownScheme begins another challenge (RFC 9110, section 11.6.1).
 var knownScheme = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?i),\s*((?:basic|bearer)\s)`) })
 
-// pauseOf is how long a registry wants to be left alone, at least otherwise.
+// pauseOf is the pause a registry asks for, or otherwise.
 func pauseOf(answer *http.Response, otherwise time.Duration) time.Duration {
 	said := answer.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(said, 10, 31); err == nil {
