@@ -27,7 +27,7 @@ const (
 	mostRSA  = 8192
 )
 
-// Keys are public keys, by one of which an image has to be signed. The zero value has none.
+// Keys are public keys, one of which must have signed an image. The zero value is empty.
 type Keys struct{ keys []key }
 
 // key is a public key: *ecdsa.PublicKey of P-256 or P-384, ed25519.PublicKey or *rsa.PublicKey.
@@ -36,7 +36,7 @@ type key struct {
 	public crypto.PublicKey
 }
 
-// ParseKeys reads PEM public keys, as cosign.pub holds one.
+// ParseKeys parses PEM public keys, such as cosign.pub.
 func ParseKeys(data []byte) (Keys, error) {
 	if len(data) > MaxKeys {
 		return Keys{}, fmt.Errorf("%d bytes, more than %d", len(data), MaxKeys)
@@ -94,7 +94,7 @@ func parseKey(der []byte) (key, error) {
 	return key{hex.EncodeToString(sum[:]), public}, nil
 }
 
-// With has the keys of both, each once.
+// With returns the union of both.
 func (k Keys) With(o Keys) Keys {
 	all := slices.Clone(k.keys)
 	for _, other := range o.keys {
@@ -105,16 +105,16 @@ func (k Keys) With(o Keys) Keys {
 	return Keys{all}
 }
 
-// Has says whether a key is one of them. The id is the SHA-256 of the key (SubjectPublicKeyInfo, DER), in hexadecimal.
+// Has tells whether k has a key, by the hexadecimal SHA-256 of its SubjectPublicKeyInfo (DER).
 func (k Keys) Has(id string) bool {
 	return slices.ContainsFunc(k.keys, func(key key) bool { return key.id == id })
 }
 
-// Len is how many there are.
+// Len is the number of keys.
 func (k Keys) Len() int { return len(k.keys) }
 
-// signed says whether the signature of a message is by the key. Cosign signs with the hash of the registry, SHA-256,
-// and its bundles with the one that belongs to the key.
+// signed tells whether the key signed a message. Cosign signs with the hash of the registry,
+// SHA-256, and its bundles with the hash that belongs to the key.
 func (k key) signed(message, signature []byte) bool {
 	switch public := k.public.(type) {
 	case *ecdsa.PublicKey:

@@ -11,17 +11,17 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// The media types of what is signed: of payloads of simple signing, and of bundles.
+// The media types of payloads of simple signing, and of bundles.
 const (
 	SimpleType = "application/vnd.dev.cosign.simplesigning.v1+json"
 	BundleType = "application/vnd.dev.sigstore.bundle.v0.3+json"
 )
 
-// signatureAnnotation is where the manifest has the signature of a payload of simple signing, in base64.
+// signatureAnnotation has the signature of a simple signing payload, in base64.
 const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
-// What bundles say about themselves, and what is in those of `cosign sign`: an attestation is not a signature, even by
-// the same key.
+// The types within bundles of `cosign sign`: an attestation is not a signature, even by the
+// same key.
 const (
 	PredicateAnnotation = "dev.sigstore.bundle.predicateType"
 	SignPredicate       = "https://sigstore.dev/cosign/sign/v1"
@@ -39,15 +39,15 @@ var (
 	ErrOtherImage = errors.New("it is for another image")
 )
 
-// signature is one that nobody has verified yet.
+// signature is an unverified signature.
 type signature struct {
 	images    []digest.Digest // that it is of
 	message   []byte          // that was signed
 	signature []byte
 }
 
-// Verify returns the id of the key that signed an image: the one of k whose signature of its digest a layer of SimpleType
-// or BundleType with that payload is. The error says why it does not count.
+// Verify returns the id of the key in k that signed an image, given the payload of a layer of
+// SimpleType or BundleType. The error says why the signature does not count.
 func (k Keys) Verify(layer v1.Descriptor, payload []byte, image digest.Digest) (id string, err error) {
 	var s signature
 	if layer.MediaType == BundleType {
@@ -69,7 +69,7 @@ func (k Keys) Verify(layer v1.Descriptor, payload []byte, image digest.Digest) (
 	return "", ErrOtherKey
 }
 
-// parseSimple reads a payload of simple signing, and its signature in base64.
+// parseSimple parses a payload of simple signing, and its signature in base64.
 func parseSimple(payload []byte, encoded string) (signature, error) {
 	var claim struct {
 		Critical struct {
@@ -95,7 +95,7 @@ func parseSimple(payload []byte, encoded string) (signature, error) {
 	return signature{[]digest.Digest{claim.Critical.Image.Digest}, payload, raw}, nil
 }
 
-// parseBundle reads a Sigstore bundle. Who it says has signed does not matter: the keys tell.
+// parseBundle parses a Sigstore bundle. Its claim of who signed is ignored: the keys decide.
 func parseBundle(data []byte) (signature, error) {
 	var bundle struct {
 		Envelope *struct {
@@ -127,7 +127,7 @@ func parseBundle(data []byte) (signature, error) {
 	return signature{images, append(message, e.Payload...), e.Signatures[0].Signature}, nil
 }
 
-// subjectsOf are the images that an in-toto statement of `cosign sign` is about.
+// subjectsOf are the images in an in-toto statement of `cosign sign`.
 func subjectsOf(data []byte) ([]digest.Digest, error) {
 	var statement struct {
 		Type      string `json:"_type"`

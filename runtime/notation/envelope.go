@@ -32,7 +32,7 @@ const (
 	mostRSA   = 8192 // bits: a bigger key takes seconds
 )
 
-// envelope is a signature that nobody has verified yet.
+// envelope is an unverified signature.
 type envelope struct {
 	header    header
 	chain     []*x509.Certificate // that of the signer first
@@ -41,7 +41,7 @@ type envelope struct {
 	signature []byte
 }
 
-// header is what was signed beside the payload.
+// header is what is signed besides the payload.
 type header struct {
 	Algorithm   string    `json:"alg" cbor:"-"`
 	Critical    []string  `json:"crit" cbor:"2,keyasint"`
@@ -50,7 +50,6 @@ type header struct {
 	Expiry      time.Time `json:"io.cncf.notary.expiry" cbor:"io.cncf.notary.expiry"` // zero: never
 }
 
-// parse reads an envelope of one of the media types.
 func parse(mediaType string, data []byte) (*envelope, error) {
 	if mediaType == COSEType {
 		return parseCOSE(data)
@@ -58,7 +57,7 @@ func parse(mediaType string, data []byte) (*envelope, error) {
 	return parseJWS(data)
 }
 
-// parseJWS reads a JWS in flattened JSON (RFC 7515).
+// parseJWS parses a JWS in flattened JSON (RFC 7515).
 func parseJWS(data []byte) (*envelope, error) {
 	var j struct {
 		Protected string `json:"protected"`
@@ -85,7 +84,7 @@ func parseJWS(data []byte) (*envelope, error) {
 	return &e, e.setChain(j.Header.Chain)
 }
 
-// parseCOSE reads a COSE_Sign1 (RFC 9052) with the chain of RFC 9360.
+// parseCOSE parses a COSE_Sign1 (RFC 9052) with the chain of RFC 9360.
 func parseCOSE(data []byte) (*envelope, error) {
 	mode, err := cbor.DecOptions{DupMapKey: cbor.DupMapKeyEnforcedAPF, TimeTag: cbor.DecTagRequired}.DecMode()
 	if err != nil {
@@ -141,7 +140,7 @@ func (e *envelope) setChain(raw [][]byte) error {
 	return nil
 }
 
-// check refuses what is not of the only form that is understood.
+// check refuses all but the one supported form.
 func (h *header) check() error {
 	const (
 		scheme      = "notary.x509"
@@ -164,7 +163,7 @@ func (h *header) check() error {
 	return nil
 }
 
-// intact verifies the signature by the key of the signer, which says how it has to be made.
+// intact verifies the signature with the signer's key, which determines the algorithm.
 func (e *envelope) intact() error {
 	kind, bits := "", 0
 	switch key := e.chain[0].PublicKey.(type) {
@@ -193,7 +192,7 @@ func (e *envelope) intact() error {
 	return nil
 }
 
-// artifact is the digest of what was signed.
+// artifact is the signed digest.
 func (e *envelope) artifact() (digest.Digest, error) {
 	var payload struct {
 		Target struct {

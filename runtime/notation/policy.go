@@ -31,7 +31,7 @@ type policy struct {
 	trusted []subject // Identities; none: any
 }
 
-// What a policy may enforce, or only have logged.
+// The checks that a policy may enforce, or only log.
 const (
 	authenticity       = "authenticity"
 	authenticTimestamp = "authenticTimestamp"
@@ -39,7 +39,7 @@ const (
 	revocation         = "revocation"
 )
 
-// parseDocument reads a trust policy. A member that is not understood may be a restriction, and is an error.
+// parseDocument parses a trust policy. An unknown member is an error, as it may be a restriction.
 func parseDocument(data []byte) (*document, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -113,7 +113,7 @@ func (p *policy) check() error {
 	return nil
 }
 
-// enforces says whether a signature counts only if it passes a check.
+// enforces tells whether a signature must pass a check to count.
 func (p *policy) enforces(check string) bool {
 	if action, said := p.Verification.Override[check]; said {
 		return action == "enforce"
@@ -121,11 +121,11 @@ func (p *policy) enforces(check string) bool {
 	return p.Verification.Level == "strict" || p.Verification.Level == "permissive" && check == authenticity
 }
 
-// subject is a distinguished name: its attributes by their types, as C and OU.
+// subject is a distinguished name: attributes by type, as C and OU.
 type subject map[string]string
 
-// parseSubject reads a distinguished name (RFC 4514) of which each attribute is text and there once, as Notation
-// demands it of trust policies and certificates. Spaces around values do not count.
+// parseSubject parses a distinguished name (RFC 4514) of textual attributes, each at most once,
+// as Notation demands. Spaces around values are ignored.
 func parseSubject(text string) (subject, error) {
 	s := subject{}
 	var attribute strings.Builder
@@ -158,7 +158,7 @@ func parseSubject(text string) (subject, error) {
 	return s, nil
 }
 
-// covers says whether another subject has all attributes of this one.
+// covers tells whether another subject has all attributes of this one.
 func (s subject) covers(o subject) bool {
 	for kind, value := range s {
 		if o[kind] != value {

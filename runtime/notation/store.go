@@ -19,7 +19,7 @@ const (
 	mostCertificates = 1000    // in one file
 )
 
-// Check reads the configuration in dir, and returns how many trust policies there are.
+// Check reads the configuration in dir, and returns the number of trust policies.
 func Check(dir string) (int, error) {
 	d, err := readDocument(dir)
 	if err != nil {
@@ -34,7 +34,6 @@ func Check(dir string) (int, error) {
 	return len(d.Policies), err
 }
 
-// readDocument reads the trust policies in dir.
 func readDocument(dir string) (*document, error) {
 	data, err := readFile(filepath.Join(dir, "trustpolicy.oci.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +74,7 @@ func readRoots(dir string, p *policy) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readLists reads the revocation lists in dir; there need be none.
+// readLists reads the revocation lists in dir, if any.
 func readLists(dir string) ([]*x509.RevocationList, error) {
 	var lists []*x509.RevocationList
 	err := eachFile(filepath.Join(dir, "crl"), func(data []byte) error {
@@ -92,7 +91,7 @@ func readLists(dir string) ([]*x509.RevocationList, error) {
 	return lists, nil
 }
 
-// eachFile reads the files of a directory, which is no link.
+// eachFile reads the files of a directory, which must not be a link.
 func eachFile(dir string, read func(data []byte) error) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.IsDir() {
@@ -118,7 +117,7 @@ func eachFile(dir string, read func(data []byte) error) error {
 	return err
 }
 
-// readFile reads a file, which is no link: Notation follows none, so that nobody is trusted by mistake.
+// readFile refuses links, as Notation does, so that nothing is trusted by mistake.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Lstat(name)
 	switch {

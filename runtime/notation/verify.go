@@ -15,10 +15,10 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// ErrEarly says that a signature cannot be judged yet: its certificate becomes valid later, or the clock is wrong.
+// ErrEarly says that a certificate is not valid yet, or that the clock is wrong.
 var ErrEarly = errors.New("by this device's clock it is not valid yet")
 
-// Verifier verifies signatures of what is in one repository.
+// Verifier verifies signatures of artifacts in one repository.
 type Verifier struct {
 	policy *policy
 	roots  *x509.CertPool
@@ -27,7 +27,7 @@ type Verifier struct {
 	log    *slog.Logger
 }
 
-// Open reads what counts for a repository from the configuration in dir; nil: no trust policy applies to it.
+// Open reads the configuration in dir for a repository; nil: no trust policy applies.
 func Open(dir, repository string, now time.Time, log *slog.Logger) (*Verifier, error) {
 	d, err := readDocument(dir)
 	if err != nil {
@@ -44,8 +44,8 @@ func Open(dir, repository string, now time.Time, log *slog.Logger) (*Verifier, e
 	return v, err
 }
 
-// Verify returns who signed an artifact: whose signature of its digest a layer of JWSType or COSEType with that payload is.
-// The error says why it does not count.
+// Verify returns the signer of an artifact, given the payload of a layer of JWSType or COSEType.
+// The error says why the signature does not count.
 func (v *Verifier) Verify(layer v1.Descriptor, payload []byte, artifact digest.Digest) (signer string, err error) {
 	if !v.policy.enforces(authenticity) {
 		return "", fmt.Errorf("trust policy %s does not enforce authenticity", v.policy.Name)
@@ -80,7 +80,7 @@ func (v *Verifier) Verify(layer v1.Descriptor, payload []byte, artifact digest.D
 	return e.chain[0].Subject.String(), nil
 }
 
-// enforce returns err if the policy enforces the check that failed, and otherwise logs it unless the policy skips it.
+// enforce returns err if the policy enforces the failed check, and otherwise logs it unless skipped.
 func (v *Verifier) enforce(check string, err error) error {
 	if err == nil || v.policy.enforces(check) {
 		return err
@@ -91,7 +91,7 @@ func (v *Verifier) enforce(check string, err error) error {
 	return nil
 }
 
-// authentic says by which chains the certificate of the signer, the first one, leads to what the policy trusts.
+// authentic finds the chains from the signer's certificate, the first one, to trusted ones.
 func (v *Verifier) authentic(came []*x509.Certificate) (chains [][]*x509.Certificate, err error) {
 	signer := came[0]
 	o := x509.VerifyOptions{Roots: v.roots, Intermediates: x509.NewCertPool(), CurrentTime: v.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning}}
@@ -127,8 +127,8 @@ func (v *Verifier) authentic(came []*x509.Certificate) (chains [][]*x509.Certifi
 	return chains, nil
 }
 
-// revoked says which certificate of a chain was revoked, or that it cannot be told. A list with something critical in
-// it, as one of changes alone, does not show that what it lacks is not revoked.
+// revoked says which certificate of a chain was revoked, or that this is unknown. A list with
+// critical extensions, such as a delta list, does not prove the absence of a revocation.
 func (v *Verifier) revoked(chain []*x509.Certificate) error {
 	const removed = 8 // of the reasons: revoked no more
 	for n, c := range chain[:len(chain)-1] {

@@ -1,5 +1,5 @@
-// Package pemfile reads PEM files as people put them together: with a byte order mark in front, joined without a line
-// break, with text between the blocks. Nothing in them is passed over in silence.
+// Package pemfile reads PEM files with a byte order mark, missing line breaks between blocks,
+// or text around them. An unreadable block is an error.
 package pemfile
 
 import (
@@ -15,7 +15,7 @@ var (
 	joined = []byte("----------BEGIN ")
 )
 
-// Tidy returns data in the form that encoding/pem reads. An error names the line of a block that cannot be read.
+// Tidy rewrites data for encoding/pem. An error names the line of an unreadable block.
 func Tidy(data []byte) ([]byte, error) {
 	data = bytes.TrimPrefix(data, mark)
 	data = bytes.ReplaceAll(data, joined, []byte("-----\n-----BEGIN "))
@@ -37,7 +37,7 @@ func Tidy(data []byte) ([]byte, error) {
 	}
 }
 
-// Certificates returns the certificates in data, in order and at most limit. Other blocks are passed over.
+// Certificates returns at most limit certificates in data, in order. It ignores other blocks.
 func Certificates(data []byte, limit int) ([]*x509.Certificate, error) {
 	data, err := Tidy(data)
 	if err != nil {

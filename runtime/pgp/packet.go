@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// How much is read of what comes from outside.
+// Bounds of the input.
 const (
 	MaxKeys      = 256 << 10 // bytes of one file of keys
 	MaxSignature = 64 << 10  // bytes of one file of signatures
@@ -18,12 +18,10 @@ const (
 	maxSignatures = 16
 )
 
-// Keys are OpenPGP public keys, each with its subkeys and what binds them. The
-// zero value holds none.
+// Keys are OpenPGP public keys, each with its subkeys and their bindings. The zero value is empty.
 type Keys struct{ packets []byte }
 
-// ParseKeys reads public keys, armored or not. The error says what they are
-// instead.
+// ParseKeys parses public keys, armored or not. The error says what data is instead.
 func ParseKeys(data []byte) (Keys, error) {
 	packets, err := parse(data, "PUBLIC KEY BLOCK", MaxKeys, keyRules)
 	if err != nil {
@@ -32,16 +30,14 @@ func ParseKeys(data []byte) (Keys, error) {
 	return Keys{packets}, nil
 }
 
-// With returns the keys of both.
 func (k Keys) With(more Keys) Keys {
 	return Keys{append(bytes.Clone(k.packets), more.packets...)}
 }
 
-// Signature is what one file of detached OpenPGP signatures holds: at least one.
+// Signature is at least one detached OpenPGP signature.
 type Signature struct{ packets []byte }
 
-// ParseSignature reads detached signatures, armored or not. The error says what
-// they are instead.
+// ParseSignature parses detached signatures, armored or not. The error says what data is instead.
 func ParseSignature(data []byte) (Signature, error) {
 	packets, err := parse(data, "SIGNATURE", MaxSignature, signatureRules)
 	if err != nil {
@@ -74,7 +70,7 @@ var (
 	keyRules = rules{tagPublicKey, []int{
 		tagPublicKey, tagPublicSubkey, tagUserID, tagUserAttribute, tagSignature, tagTrust, tagMarker, tagPadding,
 	}, maxKeyPackets}
-	// Beside signatures a file could bring other data than those it is to sign.
+	// Other packets could bring their own data instead of the data to verify.
 	signatureRules = rules{tagSignature, []int{tagSignature}, maxSignatures}
 )
 
@@ -116,9 +112,8 @@ func misplaced(tag int) error {
 
 var errCut = errors.New("a packet is incomplete")
 
-// next reads the header of a packet (RFC 9580 4.2): its tag, and its size with
-// the header. Streams of unknown length are refused; neither keys nor signatures
-// are such.
+// next parses the header of a packet (RFC 9580 4.2): its tag, and its size with the header. It
+// refuses streams of unknown length, which neither keys nor signatures are.
 func next(data []byte) (tag, size int, err error) {
 	head := data[0]
 	if head&0x80 == 0 {
@@ -176,9 +171,8 @@ func oldLength(data []byte) (header int, length uint32, err error) {
 	return 1 + octets, length, nil
 }
 
-// dearmor returns what the armored blocks of one kind hold (RFC 9580 6), one
-// after the other. Text around them is passed over, and so are checksums: what
-// is damaged fails to verify.
+// dearmor concatenates the contents of the armored blocks with a label (RFC 9580 6). It ignores
+// text around them and checksums: damaged content fails to verify.
 func dearmor(data []byte, label string) ([]byte, error) {
 	begin, end := "-----BEGIN PGP "+label+"-----", "-----END PGP "+label+"-----"
 	var packets, block []byte

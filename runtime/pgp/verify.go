@@ -17,10 +17,10 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 )
 
-// program is the verifier: that of GnuPG, or one that can stand in for it.
+// program is the verifier: GnuPG's, or a compatible one.
 const program = "gpgv"
 
-// ErrNoProgram says that nothing can be verified on this device.
+// ErrNoProgram says that this device cannot verify signatures.
 var ErrNoProgram = errors.New("gpgv is not in PATH (package gpgv or GnuPG)")
 
 const (
@@ -30,11 +30,10 @@ const (
 	nobody   = 65534           // the user that owns nothing
 )
 
-// invalid says why keys, a signature or what it signs do not count. Any other error is
-// one of this device, and says nothing about them.
+// invalid says why keys, a signature or its data do not count. Any other error is the device's.
 func invalid(err error) error { return &fault.Error{Code: fault.InvalidPackage, Err: err} }
 
-// Find looks whether there is a verifier. The error wraps ErrNoProgram.
+// Find checks that there is a verifier. The error wraps ErrNoProgram.
 func Find() error {
 	_, err := find()
 	return err
@@ -48,10 +47,9 @@ func find() (string, error) {
 	return path, nil
 }
 
-// Verify returns the fingerprint of the key that signed exactly data: of the
-// primary key, where one of its subkeys did. One good signature by one of the
-// keys is enough; it has to be valid today, as has the key. The error has the
-// code fault.InvalidPackage where there is none.
+// Verify returns the fingerprint of the key that signed exactly data, for a subkey that of its
+// primary key. One good signature by one of the keys is enough; it and the key must be valid
+// today. Without one, the error has the code fault.InvalidPackage.
 func (k Keys) Verify(ctx context.Context, s Signature, data []byte) (signer string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -107,15 +105,15 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 	if err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
 		return nil, fmt.Errorf("gpgv: %w", err) // it did not start, or did not come to its end
 	}
-	// How it exits is of no interest: not 0 where one of several signatures is
-	// of an unknown key, 0 where the key has expired.
+	// The exit code does not matter: not 0 if one of several keys is unknown, 0 if the key
+	// has expired.
 	if _, err := status.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
 	return io.ReadAll(io.LimitReader(status, maxWords))
 }
 
-// held is a file in memory.
+// held is an in-memory file.
 func held(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("margolite-gpgv", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -137,8 +135,8 @@ const (
 	fieldPrimary = 9 // fingerprint
 )
 
-// judge reads what gpgv says of each signature: one word whether it is good, and
-// if the mathematics of it are right, a line VALIDSIG after that.
+// judge reads gpgv's status of each signature: whether it is good and, if it is mathematically
+// correct, then a line VALIDSIG.
 func judge(said []byte) (signer string, err error) {
 	reason := "gpgv finds no readable signature in it"
 	good := false
@@ -196,7 +194,7 @@ func reasonOf(word string, fields []string) string {
 	return "the signature by " + key + " cannot be verified: gpgv does not know its algorithm, or the key is damaged"
 }
 
-// unfit says why a signature that is right is not good enough, or "".
+// unfit says why a correct signature is not good enough, or "".
 func unfit(fields []string) string {
 	if len(fields) <= fieldClass {
 		return "gpgv reports too little about the signature"

@@ -1,6 +1,5 @@
-// Package port has what is said about published ports wherever there are any: in
-// a Compose file, in the rules of the kernel, and in messages. It also tells which
-// addresses are this device's own.
+// Package port has the rules and the text form of published ports. It also recognises this
+// device's own addresses.
 package port
 
 import (
@@ -10,11 +9,11 @@ import (
 	"slices"
 )
 
-// FirstFree and LastFree bound the ports that are taken where nobody chose one.
+// FirstFree and LastFree bound the automatically chosen ports.
 const FirstFree, LastFree = 49153, 65535
 
-// Overlap says whether listeners at both addresses get the same packets. The zero
-// value is every address of the host, the unspecified one every one of its family.
+// Overlap tells whether listeners at both addresses conflict. The zero value is every address of
+// the host, the unspecified one every one of its family.
 func Overlap(a, b netip.Addr) bool {
 	switch {
 	case !a.IsValid() || !b.IsValid() || a == b:
@@ -25,15 +24,14 @@ func Overlap(a, b netip.Addr) bool {
 	return a.IsUnspecified() || b.IsUnspecified()
 }
 
-// Text is a published port the way people write it: 0.0.0.0:8080->80/tcp.
+// Text is the usual form of a published port: 0.0.0.0:8080->80/tcp.
 func Text(host netip.Addr, on string, container uint16, protocol string) string {
 	return fmt.Sprintf("%s->%d/%s", net.JoinHostPort(host.String(), on), container, protocol)
 }
 
-// Near reports whether an address is one of this device's, those of the networks of
-// workloads among them, or leads no further than its local link. What listens there
-// trusts its callers, so nobody elsewhere may send the device there. With an error the
-// address may be this device's.
+// Near tells whether an address is this device's, including networks of workloads, or is
+// link-local. Services there trust their callers, so outsiders must not direct the device to
+// them. With an error the address may be this device's.
 func Near(a netip.Addr) (bool, error) {
 	a = a.Unmap().WithZone("")
 	if a.IsLoopback() || a.IsUnspecified() || a.IsLinkLocalUnicast() || a.IsMulticast() {
