@@ -21,9 +21,8 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// applier unpacks layers as containerd does, and asks for space before it writes. A
-// layer is bounded in what it writes and in the memory that it takes, which
-// containerd's own applier has no bounds for.
+// applier unpacks layers as containerd does, but asks for space before it writes, and bounds what
+// a layer writes and the memory it takes.
 type applier struct {
 	diff.Comparer
 	blobs content.Provider
@@ -71,12 +70,12 @@ func (a applier) Apply(ctx context.Context, layer v1.Descriptor, mounts []mount.
 const (
 	maxPadding = 1 << 20 // bytes after the end of an archive
 
-	// headerSlack is how many bytes of headers the entries of a layer may have in all, beyond headerRoom for each.
+	// headerSlack bounds the bytes of a layer's headers, in addition to headerRoom for each.
 	headerSlack = 16 << 20
 	headerRoom  = 8 << 10
 )
 
-// cancelable is a reader that fails once its context has ended: a few bytes may decompress for hours.
+// cancelable is a reader that fails once its context ends: a few bytes may decompress for hours.
 type cancelable struct {
 	ctx context.Context
 	io.Reader
@@ -89,7 +88,7 @@ func (c cancelable) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
-// spaced is a layer that is being unpacked.
+// spaced is a layer being unpacked.
 type spaced struct {
 	from     io.Reader
 	digester digest.Digester
@@ -113,8 +112,8 @@ func (s *spaced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpack goes the ways of containerd's applier: straight into the directory of an overlay, which needs no mount, or else
-// into a mount.
+// unpack works as containerd's applier: straight into the directory of an overlay, which needs no
+// mount, or else into a mount.
 func (s *spaced) unpack(ctx context.Context, mounts []mount.Mount) error {
 	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
 	if len(mounts) == 1 && mounts[0].Type == "overlay" && !userns.RunningInUserNS() {
@@ -138,19 +137,20 @@ func (s *spaced) unpack(ctx context.Context, mounts []mount.Mount) error {
 	})
 }
 
-// block is what a file or directory takes at least, and a multiple of which it takes, on most file systems.
+// block is the allocation unit of most file systems, in bytes.
 const block = 4096
 
-// maxContent is how many bytes the files of a layer may have.
+// maxContent is the maximum size of a layer's files in bytes.
 const maxContent = 1 << 40
 
 const (
-	// keptPart is the part of the memory that may be kept of the entries of a layer, and leastKept what may be in any case:
-	// some 70000 files.
+	// keptPart is the part of the memory that data on the entries of a layer may take, and
+	// leastKept what they always may: some 70000 files.
 	keptPart  = 8
 	leastKept = 16 << 20
 
-	// entryKept is what an entry takes beside its name, and dirKept what a directory takes in addition, with its header.
+	// entryKept is the memory of an entry besides its name, dirKept what a directory and its
+	// header add.
 	entryKept = 64
 	dirKept   = 256
 
@@ -159,7 +159,7 @@ const (
 
 var keptMemory = sync.OnceValue(func() int64 { return max(memoryLimit()/keptPart, leastKept) })
 
-// retain fails where more is kept in memory of the entries than this device can afford.
+// retain fails if data on the entries take more memory than this device can afford.
 func (s *spaced) retain(bytes int64) error {
 	if s.keep -= bytes; s.keep < 0 {
 		return fmt.Errorf("%w: it has too many files, or too long names", containerd.ErrMemory)
@@ -167,8 +167,8 @@ func (s *spaced) retain(bytes int64) error {
 	return nil
 }
 
-// strip leaves of a header what containerd reads. Until the end of a layer it keeps the path of each entry and the header of
-// each directory, whose strings are parts of a record of up to 1 MiB.
+// strip reduces a header to what containerd reads. Until the end of a layer containerd keeps entry
+// paths and directory headers, whose strings are parts of a record of up to 1 MiB.
 func (s *spaced) strip(h *tar.Header) error {
 	kept := int64(entryKept + len(h.Name))
 	h.Name = strings.Clone(h.Name)
@@ -196,7 +196,7 @@ func (s *spaced) strip(h *tar.Header) error {
 	return s.retain(kept)
 }
 
-// take asks for the space of an entry before it is made. Its size is what it has without holes: they are written.
+// take asks for the space of an entry before it is made, including holes, which are written.
 func (s *spaced) take(h *tar.Header) (bool, error) {
 	if err := s.strip(h); err != nil {
 		return false, err

@@ -12,11 +12,9 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// clearBundles removes what a killed predecessor has left of bundles that it was
-// deleting: containerd renames one to a hidden name first, and never looks at
-// hidden ones again. A container has the same id each time it is made here; one of
-// which such a rest is there could neither be deleted nor made again. Nothing goes of
-// a root file system that is mounted in it still.
+// clearBundles removes bundles that a killed predecessor was deleting: containerd first renames a
+// bundle to a hidden name, and then ignores it. Since containers keep their ids, such a leftover
+// would block deleting or creating one. A root file system still mounted in it is spared.
 func clearBundles(ctx context.Context, o Options) (err error) {
 	for _, root := range []string{o.State, o.Root} {
 		rests, _ := filepath.Glob(filepath.Join(root, string(plugins.RuntimePluginV2)+".task", "*", ".*")) // the pattern is valid

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Problem is something that this device lacks to run workloads.
+// Problem is something missing on this device to run workloads.
 type Problem struct {
 	Object string // what was looked at: runc, shim, init, cgroups, overlayfs, kernel, root
 	Fatal  bool   // no workload runs without it
@@ -22,7 +22,7 @@ type Problem struct {
 	Mend   string // what to do about it
 }
 
-// Check looks for what containerd and runc need on this device, with images and snapshots under root.
+// Check checks the requirements of containerd and runc, with images and snapshots under root.
 func Check(ctx context.Context, root string) []Problem {
 	var p problems
 	p.programs(ctx)

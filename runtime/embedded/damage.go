@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// bad is what is added to the name of a database of containerd that is set aside.
+	// bad is the suffix of a containerd database that was set aside.
 	bad = ".bad"
 	// leastFree is how many bytes new databases need.
 	leastFree = 4 << 20
 )
 
-// lostPrefix begins the names of directories with snapshots that no database knows any more. Containers may run on them
-// still.
+// lostPrefix begins the names of directories with snapshots of a lost database. Containers may
+// still run on them.
 const lostPrefix = "lost-"
 
-// databases are the files in which containerd keeps what it knows, before it opens them.
+// databases are containerd's database files, before containerd opens them.
 type databases struct{ Options }
 
 type databaseFile struct {
@@ -65,14 +65,14 @@ func (d databases) snapshots(name string) databaseFile {
 	return databaseFile{path: filepath.Join(dir, "metadata.db"), files: []string{filepath.Join(dir, "snapshots", "*")}}
 }
 
-// snapshotters are the names of those that there may be databases of.
+// snapshotters are the names of the snapshotters that may have databases.
 func snapshotters() []string { return []string{defaults.DefaultSnapshotter, nativeSnapshotter} }
 
-// closed is there after an end in order.
+// closed is a file that exists after a clean shutdown.
 func (d databases) closed() string { return filepath.Join(d.Root, "closed") }
 
-// repair sets all databases aside if one of them is lost, or lost what another one relies on. Those that were closed in order
-// only have to be there. It says whether they were; from here on a power cut is no end in order.
+// repair sets all databases aside if one is lost, or has lost what another relies on. After a clean
+// shutdown, which it reports, they only have to exist. From here on a power cut is not clean.
 func (d databases) repair() (closed bool, err error) {
 	if closed = exists(d.closed()); closed {
 		if err := errors.Join(remove(d.closed()), tree.Sync(d.Root)); err != nil {
@@ -117,7 +117,7 @@ func (d databases) logLoss(path, found string) {
 		"security", true, "file", path, "found", found)
 }
 
-// inspect says why a database is lost; "" if it is not.
+// inspect says why a database is lost, or "".
 func (d databases) inspect(db databaseFile, closed bool) (damage string, err error) {
 	info, err := os.Stat(db.path)
 	switch {
@@ -142,8 +142,8 @@ func (db databaseFile) hasFiles() bool {
 	})
 }
 
-// lostSnapshot is one that the metadata knows and its snapshotter doesn't; "" if there is none. A snapshotter knows each
-// of them for longer than the metadata, unless its database lost transactions.
+// lostSnapshot is a snapshot known to the metadata and not to its snapshotter, or "". A snapshotter
+// keeps it longer than the metadata, unless its database lost transactions.
 func (d databases) lostSnapshot(name string) (lost string, err error) {
 	known := make(map[string]bool)
 	err = view(d.snapshots(name).path, func(top *bolt.Bucket) error {
@@ -172,7 +172,7 @@ func (d databases) lostSnapshot(name string) (lost string, err error) {
 	return lost, err
 }
 
-// view reads what a database of containerd has in its top bucket, if there is one.
+// view reads the top bucket of a containerd database, if there is one.
 func view(path string, read func(top *bolt.Bucket) error) error {
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return nil // inspect has looked at it
@@ -198,7 +198,7 @@ func eachBucket(in *bolt.Bucket, do func(key []byte, b *bolt.Bucket) error) erro
 	return in.ForEachBucket(func(key []byte) error { return do(key, in.Bucket(key)) })
 }
 
-// setAsideOrRemove keeps a damaged file beside its place, unless a new one would have no room then.
+// setAsideOrRemove keeps a damaged file beside its place, unless that leaves no room for a new one.
 func setAsideOrRemove(damaged string) error {
 	var medium unix.Statfs_t
 	if err := unix.Statfs(damaged, &medium); err == nil && int64(medium.Bfree)*int64(medium.Bsize) < leastFree {
@@ -207,8 +207,8 @@ func setAsideOrRemove(damaged string) error {
 	return os.Rename(damaged, damaged+bad)
 }
 
-// setAside removes all databases, so that containerd makes new ones, as on a new device; see recoverContent. Images are
-// unpacked and containers created again. While there is no metadata, a start after a power cut comes here again.
+// setAside removes all databases, so that containerd makes new ones; see recoverContent. Images are
+// unpacked and containers created again. Until there is new metadata, each start comes here again.
 func (d databases) setAside(damaged string) error {
 	if info, err := os.Stat(damaged); err == nil && info.Size() > 0 {
 		if err := setAsideOrRemove(damaged); err != nil {
@@ -230,8 +230,8 @@ func (d databases) setAside(damaged string) error {
 	return nil
 }
 
-// recoverContent has a new database know the content that is on the device since a former one was lost. A lease holds it
-// until somebody has said what is still wanted.
+// recoverContent registers the content left by a lost database in a new one. A lease holds it until
+// it is known what is still wanted.
 func recoverContent(ctx context.Context, db *metadata.DB, blobs content.Store, namespace string) error {
 	var known []string
 	err := db.View(func(tx *bolt.Tx) (err error) {
@@ -263,7 +263,7 @@ func recoverContent(ctx context.Context, db *metadata.DB, blobs content.Store, n
 		}
 		ctx = leases.WithLease(ctx, containerd.RecoveredLease)
 		for _, blob := range found {
-			// What the store has already, it takes as it is: by its digest and its size.
+			// Content in the store is accepted by its digest and size.
 			w, err := db.ContentStore().Writer(ctx, content.WithRef("recover "+blob.Digest.String()),
 				content.WithDescriptor(v1.Descriptor{Digest: blob.Digest, Size: blob.Size}))
 			if err == nil {
@@ -277,7 +277,7 @@ func recoverContent(ctx context.Context, db *metadata.DB, blobs content.Store, n
 	})
 }
 
-// moveSnapshots takes snapshots out of the way of new ones, which get the same numbers. What runs on them, runs on.
+// moveSnapshots makes way for new snapshots with the same numbers. Old ones stay in use.
 func (d databases) moveSnapshots(name string) error {
 	dir := d.snapshotter(name)
 	err := os.Rename(filepath.Join(dir, "snapshots"), filepath.Join(dir, lostPrefix+strconv.FormatInt(time.Now().UnixNano(), 36)))
@@ -290,7 +290,7 @@ func (d databases) moveSnapshots(name string) error {
 	return nil
 }
 
-// removeLost removes the snapshots that were moved away, on which nothing runs any more.
+// removeLost removes moved snapshots that no container runs on any more.
 func (d databases) removeLost(ctx context.Context) error {
 	lost, err := filepath.Glob(filepath.Join(d.snapshotter("*"), lostPrefix+"*"))
 	for _, dir := range lost {

@@ -19,10 +19,10 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// collectAfter is how long the collector waits for more deletions to come before it collects.
+// collectAfter is how long the collector waits for further deletions.
 const collectAfter = time.Second
 
-// collector runs the garbage collection of the metadata after deletions and once at start. It stands in for
+// collector collects the metadata's garbage after deletions and once at start. It replaces
 // containerd's scheduler, which keeps Prometheus metrics.
 type collector struct {
 	db          *metadata.DB
@@ -63,7 +63,7 @@ func (c *collector) poke() {
 	}
 }
 
-// run collects until ctx is done. missed says that files have not been looked at.
+// run collects until ctx is done. missed: files have not been looked at yet.
 func (c *collector) run(ctx context.Context, missed bool) {
 	for {
 		select {
@@ -92,8 +92,8 @@ func (c *collector) run(ctx context.Context, missed bool) {
 	}
 }
 
-// lookAtFiles has the next collection look for files that no record knows: a kill between the two halves of a collection,
-// the records and the files, leaves them. containerd looks at files only where something was deleted since it started.
+// lookAtFiles has the next collection look for files without a record, which a kill during a
+// collection leaves: containerd only looks at files if something was deleted since it started.
 func (c *collector) lookAtFiles(ctx context.Context) error {
 	var all []string
 	err := c.db.View(func(tx *bolt.Tx) (err error) {
@@ -107,7 +107,7 @@ func (c *collector) lookAtFiles(ctx context.Context) error {
 	const key = "look at files"
 	blobs, layers := c.db.ContentStore(), c.db.Snapshotter(c.snapshotter)
 	some := v1.Descriptor{Digest: digest.FromString(key), Size: int64(len(key))}
-	// What a start that was killed here left unfinished, containerd would keep for a day.
+	// containerd would keep what a killed start left unfinished here for a day.
 	if err := blobs.Abort(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 		return err
 	}
@@ -120,7 +120,7 @@ func (c *collector) lookAtFiles(ctx context.Context) error {
 	return errors.Join(blobs.Delete(ctx, some.Digest), layers.Remove(ctx, key))
 }
 
-// ScheduleAndWait collects at once; synchronous deletions of leases and images call it.
+// ScheduleAndWait collects at once, for synchronous deletions of leases and images.
 func (c *collector) ScheduleAndWait(ctx context.Context) (gc.Stats, error) {
 	return c.db.GarbageCollect(ctx)
 }

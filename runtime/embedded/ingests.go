@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 )
 
-// dropChecks removes what a start that was killed leaves of the content store's look at its file system. dir is that of the
-// content store.
+// dropChecks removes a killed start's leftovers of the content store's file system check, from the
+// content store in dir.
 func dropChecks(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, ".fsverity-check-*"))
 	for _, path := range left {
@@ -20,9 +20,9 @@ func dropChecks(dir string) error {
 	return err
 }
 
-// dropTorn removes what is left of downloads that nobody can go on with: a medium that failed, or lost its power, leaves
-// of one what it is called and no data, or not even what it is called. containerd neither lists nor collects them, and
-// refuses to list any while one has no times. Nobody may be downloading yet. dir is that of the content store.
+// dropTorn removes downloads that cannot continue: a failing medium or a power cut left the reference
+// without data, or not even that. containerd neither lists nor collects them, and refuses to list any
+// while one has no times. No download may be running. dir is that of the content store.
 func dropTorn(ctx context.Context, blobs content.Store, dir string) error {
 	dir = filepath.Join(dir, "ingest")
 	ingests, err := readDir(dir)
@@ -34,7 +34,7 @@ func dropTorn(ctx context.Context, blobs content.Store, dir string) error {
 		path := filepath.Join(dir, ingest.Name())
 		ref, err := os.ReadFile(filepath.Join(path, "ref"))
 		if err == nil {
-			// A directory has the digest of its reference as its name: where that is torn, nothing is found.
+			// The directory's name is the digest of the reference: with a torn one, nothing is found.
 			_, err = blobs.Status(ctx, string(ref))
 		}
 		if err != nil {
@@ -44,7 +44,7 @@ func dropTorn(ctx context.Context, blobs content.Store, dir string) error {
 	return all
 }
 
-// readDir lists nothing where there is no such directory yet.
+// readDir returns nothing for a missing directory.
 func readDir(path string) ([]os.DirEntry, error) {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, os.ErrNotExist) {

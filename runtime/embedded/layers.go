@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	// largestWindow is what the decompression of a zstd layer may keep in memory where there is plenty, and usualWindow what
-	// zstd -19 uses.
+	// largestWindow is the memory for decompressing a zstd layer if there is plenty, usualWindow
+	// what zstd -19 uses.
 	largestWindow = 64 << 20
 	usualWindow   = 8 << 20
-	// windowPart is the part of the memory that all windows together may take. Decompression takes almost twice as much
-	// as the window.
+	// windowPart is the part of the memory for all windows. Decompression takes almost twice the
+	// window.
 	windowPart = 8
 )
 
-// windows is the memory for the windows of zstd layers, of all in the process: so is the memory itself.
+// windows is the memory for zstd windows of the whole process.
 var windows = sync.OnceValue(func() *windowBudget { return newWindowBudget(memoryLimit()) })
 
-// windowBudget bounds the windows that are in memory at a time.
+// windowBudget bounds the windows in memory.
 type windowBudget struct {
 	limit, largest int64
 	held           *semaphore.Weighted
@@ -41,7 +41,7 @@ func newWindowBudget(memory int64) *windowBudget {
 	return &windowBudget{limit: memory, largest: min(all, largestWindow), held: semaphore.NewWeighted(all)}
 }
 
-// decompress goes by what the layer is, since its media type is not always right. It waits while others take the memory.
+// decompress detects the format, as media types may be wrong. It waits while others use the memory.
 func decompress(ctx context.Context, in io.Reader) (io.ReadCloser, error) {
 	buffered := bufio.NewReaderSize(in, 32<<10)
 	head, err := buffered.Peek(zstd.HeaderMaxSize)
@@ -62,7 +62,7 @@ func decompress(ctx context.Context, in io.Reader) (io.ReadCloser, error) {
 func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte) (io.ReadCloser, error) {
 	window := b.largest
 	var first zstd.Header
-	// The other frames of a layer are like the first one, unless that was too small to need a window.
+	// Later frames are like the first one, unless that was too small to need a window.
 	if err := first.Decode(head); err == nil && !first.Skippable && !first.SingleSegment {
 		if first.WindowSize > uint64(b.largest) {
 			return nil, fmt.Errorf("%w: its zstd window is %d bytes; with %d bytes of memory the limit is %d",
@@ -81,7 +81,7 @@ func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte
 	return &zstdLayer{Decoder: r, budget: b, window: window}, nil
 }
 
-// zstdLayer is a layer whose window is in memory.
+// zstdLayer is a layer with a window in memory.
 type zstdLayer struct {
 	*zstd.Decoder
 	budget *windowBudget

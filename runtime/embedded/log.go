@@ -9,9 +9,8 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// forwardLog sends what containerd logs to our logger, one level lower except for warnings and errors: what is news
-// to containerd is detail to us. containerd has one logger per process; what is left of a server before this one may
-// be using it, so it is changed and not replaced.
+// forwardLog sends containerd's log to ours, one level lower except for warnings and errors. The one
+// logger of the process is changed, not replaced: remains of a former server may be using it.
 func forwardLog(to *slog.Logger) {
 	logger := log.L.Logger
 	logger.SetOutput(io.Discard)
@@ -24,7 +23,7 @@ func forwardLog(to *slog.Logger) {
 	logger.ReplaceHooks(hooks)
 }
 
-// quiet are messages above info that tell of nothing wrong.
+// quiet are messages above info that report nothing wrong.
 var quiet = map[string]bool{
 	"failed check for fsverity support": true, // at each start, on most file systems
 	"copy shim log":                     true, // at the end of a container, whose log pipe closes while it is read

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimit is how many bytes of memory this process may have: those of the machine, or the limit that it has set
-// itself (GOMEMLIMIT), which heeds control groups.
+// memoryLimit is the memory for this process in bytes: the machine's, or its own limit (GOMEMLIMIT),
+// which accounts for control groups.
 func memoryLimit() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	var machine unix.Sysinfo_t

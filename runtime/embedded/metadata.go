@@ -23,10 +23,10 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// lockPatience is how long Start waits for another process to let go of the root.
+// lockPatience is how long Start waits for another process to release the root.
 const lockPatience = time.Second
 
-// openMetadata is containerd's metadata plugin, which would wait for the lock of the database for ever.
+// openMetadata is containerd's metadata plugin, but does not wait for the database lock for ever.
 func openMetadata(ic *plugin.InitContext, o Options) (any, error) {
 	root := ic.Properties[plugins.PropertyRootDir]
 	if err := os.MkdirAll(root, 0o700); err != nil {
@@ -86,7 +86,7 @@ func openBolt(path string) (db *bolt.DB, err error) {
 	return db, err
 }
 
-// openOverlay is containerd's overlayfs plugin without the search for idmapped mounts, which forks.
+// openOverlay is containerd's overlayfs plugin without the test for idmapped mounts, which forks.
 func openOverlay(ic *plugin.InitContext) (any, error) {
 	root := ic.Properties[plugins.PropertyRootDir]
 	ic.Meta.Platforms = append(ic.Meta.Platforms, platforms.DefaultSpec())
@@ -103,15 +103,16 @@ func openOverlay(ic *plugin.InitContext) (any, error) {
 	return &overlaySnapshotter{s, root, records}, nil
 }
 
-// overlaySnapshotter removes the files of snapshots itself: they may be deeper than containerd has descriptors.
+// overlaySnapshotter removes the files of snapshots itself: they may be nested deeper than
+// containerd has descriptors.
 type overlaySnapshotter struct {
 	snapshots.Snapshotter
 	root    string
 	records *storage.MetaStore
 }
 
-// Cleanup removes the directories that no record knows. containerd calls it after each collection, and Remove leaves the
-// files to it.
+// Cleanup removes directories without a record. containerd calls it after each collection, and Remove
+// leaves the files to it.
 func (s *overlaySnapshotter) Cleanup(ctx context.Context) error {
 	unknown, err := s.unknown(ctx)
 	if err != nil {
@@ -125,7 +126,7 @@ func (s *overlaySnapshotter) Cleanup(ctx context.Context) error {
 }
 
 func (s *overlaySnapshotter) unknown(ctx context.Context) (dirs []string, err error) {
-	// Nobody else may write meanwhile: what is being made has a directory before it has a record.
+	// No writer may run: a new snapshot has a directory before it has a record.
 	err = s.records.WithTransaction(ctx, true, func(ctx context.Context) error {
 		known, err := storage.IDMap(ctx)
 		if err != nil {

@@ -12,16 +12,16 @@ var (
 	ErrDamaged = errors.New("damaged")
 )
 
-// Options says where containerd keeps its things.
+// Options are the options of a Server.
 type Options struct {
 	Root   string       // what survives a reboot: content, snapshots, metadata
 	State  string       // what does not: sockets, bundles
 	Shim   string       // absolute path of the runc shim; "" is what FindShim finds
 	Logger *slog.Logger // of containerd, whose info is our debug; nil discards
 
-	// Check looks at a bbolt database that was not closed in order before it is opened. It fails with ErrDamaged where bbolt
-	// would stumble over it: then all databases are replaced. nil: databases are opened as they are.
+	// Check checks a bbolt database before it is opened, unless it was closed cleanly. It fails with
+	// ErrDamaged if bbolt would stumble over it: then all databases are replaced. May be nil.
 	Check func(path string) error
-	// Namespace is whose images are known again after the database was lost.
+	// Namespace is where images are recovered after a loss of the database.
 	Namespace string
 }

@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trial is how containerd's directories for a trial begin.
+// trial is the prefix of containerd's test directories.
 const trial = "multiple-lowerdir-check"
 
-// reserved are characters that separate or escape what overlayfs is told, which containerd does not escape.
+// reserved separate or escape overlayfs options, which containerd does not escape.
 const reserved = `:,\`
 
 var errReserved = errors.New("its path has a character that overlayfs does not support")
 
-// canOverlay says why overlayfs cannot keep snapshots in a directory, which it makes
-// where it is missing. It tries.
+// canOverlay tries overlayfs and says why it cannot keep snapshots in a directory, which it creates
+// if missing.
 func canOverlay(root string) error {
 	if i := strings.IndexAny(root, reserved); i >= 0 {
 		return fmt.Errorf("%w: %c", errReserved, root[i])

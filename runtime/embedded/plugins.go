@@ -10,8 +10,8 @@ import (
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 
-	// The plugins of containerd that are used as they are; linking one registers it. What is not here costs nothing:
-	// CRI, NRI, transfer, streaming, sandboxes, mount manager (text/template), restart monitor, metrics, tracing.
+	// containerd's own plugins; linking one registers it. Left out: CRI, NRI, transfer, streaming,
+	// sandboxes, mount manager (text/template), restart monitor, metrics, tracing.
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/events"
 	_ "github.com/containerd/containerd/v2/plugins/leases"
@@ -32,8 +32,7 @@ import (
 
 const nativeSnapshotter = "native"
 
-// initPlugins brings up containerd's plugins in the order of their dependencies. Each must come up: there is none
-// that is there in case it works.
+// initPlugins starts containerd's plugins in the order of their dependencies. None is optional.
 func (s *Server) initPlugins(ctx context.Context, o Options) error {
 	for _, r := range s.registrations(o).Graph(nil) {
 		ic := plugin.NewContext(ctx, s.plugins, map[string]string{
@@ -54,7 +53,7 @@ func (s *Server) initPlugins(ctx context.Context, o Options) error {
 	return nil
 }
 
-// registrations are the plugins that were linked and the ones that we bring instead of containerd's.
+// registrations are the linked plugins and our replacements.
 func (s *Server) registrations(o Options) plugin.Registry {
 	ours := plugin.Registry{}.
 		Register(&plugin.Registration{

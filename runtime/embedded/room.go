@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roomSize is what each database has of the medium beyond its file.
+// roomSize is the space in bytes that each database has beyond its file.
 const roomSize = 1 << 20
 
-// takeRoom gives the databases of containerd their blocks ahead, as far as the file system can. bbolt only makes a file
-// longer, so that a small database could commit nothing on a full disk: not even that an image goes, which would make
-// space. Room that is there costs a look; taking it writes no data. That there is none to take is no error.
+// takeRoom preallocates blocks for the databases, if the file system can. bbolt only extends a file,
+// so that on a full disk a small database could not even commit the removal of an image. It writes no
+// data, and it is no error if there is no space.
 func takeRoom(root string) {
 	files, _ := filepath.Glob(filepath.Join(root, "*", "meta*.db")) // the pattern is valid
 	for _, file := range files {

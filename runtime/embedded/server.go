@@ -49,16 +49,16 @@ type Server struct {
 	behind  atomic.Bool    // it still has to look at files
 }
 
-// Start opens the root, reconnects to the shims that still run, and serves the sockets until Close.
+// Start opens the root, reconnects to running shims, and serves the sockets until Close.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	// Only root may look into Root; a container with its own users passes through State to its bundle.
+	// Only root may read Root; a container with its own users passes through State to its bundle.
 	if err := errors.Join(os.MkdirAll(o.Root, 0o700), os.Chmod(o.Root, 0o700), os.MkdirAll(o.State, 0o711)); err != nil {
 		return nil, fmt.Errorf("cannot create directory for containerd: %w", err)
 	}
 	forwardLog(o.Logger)
 
-	// What the plugins start lives as long as the server, not as long as the call.
+	// Plugins live as long as the server, not the call.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Server{
 		address: filepath.Join(o.State, "containerd.sock"), snapshotter: chooseSnapshotter(o.Root), stop: stop,
@@ -97,8 +97,8 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	return err
 }
 
-// clearMounts makes dir the place where containerd mounts snapshots while it unpacks, and unmounts what a killed
-// predecessor has left there.
+// clearMounts makes dir the place of containerd's temporary mounts, and unmounts those of a killed
+// predecessor.
 func clearMounts(dir string, log *slog.Logger) error {
 	if err := mount.SetTempMountLocation(dir); err != nil {
 		return fmt.Errorf("cannot create directory for mounts: %w", err)
@@ -113,8 +113,8 @@ func clearMounts(dir string, log *slog.Logger) error {
 	return nil
 }
 
-// chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system. On a full disk overlayfs
-// cannot be tried: it stays with what is there, of which containers are made.
+// chooseSnapshotter prefers overlayfs; native copies each layer but works on every file system. On a
+// full disk overlayfs cannot be tried, and the choice stays as containers were made.
 func chooseSnapshotter(root string) string {
 	err := canOverlay(root)
 	if err == nil || fault.IsFull(err) && exists(filepath.Join(root, string(plugins.SnapshotPlugin)+"."+defaults.DefaultSnapshotter)) {
@@ -128,7 +128,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// OwnShim says whether the shim is the one of this repository.
+// OwnShim tells whether the shim is the one of this repository.
 func (s *Server) OwnShim() bool {
 	s.shims.mu.Lock()
 	defer s.shims.mu.Unlock()
@@ -138,11 +138,10 @@ func (s *Server) OwnShim() bool {
 // Address is the path of the gRPC socket.
 func (s *Server) Address() string { return s.address }
 
-// Client speaks to the services of this process directly, without a socket; only what it has no service for, such as
-// Version, goes through the socket. It creates the namespace where it is missing, whose default snapshotter is the
-// server's.
+// Client calls services in this process directly; only calls without a service here, such as
+// Version, use the socket. It creates a missing namespace, whose default snapshotter is the server's.
 //
-// Direct calls take the namespace from their context alone: use namespaces.WithNamespace.
+// Direct calls read the namespace only from their context: use namespaces.WithNamespace.
 func (s *Server) Client(ctx context.Context, namespace string) (*client.Client, error) {
 	caller, err := client.New(s.address, client.WithDefaultNamespace(namespace), client.WithServices(
 		client.WithEventService(instance[client.EventService](s, plugins.EventPlugin, "exchange")),
@@ -177,7 +176,7 @@ func instance[T any](s *Server, kind plugin.Type, id string) T {
 	return i.(T)
 }
 
-// Close stops serving and closes the metadata. Shims and workloads keep running; a later Start finds them.
+// Close stops serving and closes the metadata. Shims and workloads keep running for a later Start.
 func (s *Server) Close() error {
 	if s.sockets != nil {
 		s.sockets.close()

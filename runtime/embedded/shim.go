@@ -21,26 +21,26 @@ const (
 	initName = "margolite-init"
 )
 
-// What makes a shim usable.
+// The requirements of a shim.
 const (
 	leastMajor, leastMinor = 2, 3 // of containerd: older shims cannot read the parameters they are started with
 
-	// ownRevision is what the shim of this repository calls its revision.
+	// ownRevision is the revision of this repository's shim.
 	ownRevision = "margolite"
 
 	shimPatience = 15 * time.Second // for a program to say its version
 	maxVersion   = 4 << 10          // of what it says, in bytes
 )
 
-// Shim is a runc shim that this containerd can start.
+// Shim is a usable runc shim.
 type Shim struct {
 	Path string // absolute
 	Own  bool   // it is that of this repository, which keeps what containers print
 }
 
-// FindShim returns the first runc shim of containerd 2.3 or later: in libexec/margolite next to the directory of this
-// executable, beside the executable, in /usr/libexec/margolite, in /usr/lib/margolite, or on PATH, in this order. Each
-// is run with -v, which prints its version.
+// FindShim returns the first runc shim of containerd 2.3 or later in: libexec/margolite next to the
+// directory of this executable, the executable's directory, /usr/libexec/margolite,
+// /usr/lib/margolite, PATH. It runs each with -v for its version.
 func FindShim(ctx context.Context) (Shim, error) {
 	var looked []os.FileInfo
 	var passed []string
@@ -104,7 +104,7 @@ func readVersion(said []byte) (version string, own bool) {
 	return version, own
 }
 
-// isEnough says whether a version such as 2.4.2+unknown or v2.3.0-rc.1 is new enough.
+// isEnough tells whether a version such as 2.4.2+unknown or v2.3.0-rc.1 is new enough.
 func isEnough(version string) bool {
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -118,7 +118,7 @@ type shims struct {
 	found Shim
 }
 
-// path looks for a shim if none was found yet or the one found is gone: an upgrade may move it.
+// path looks for a shim if none was found or it is gone: an upgrade may have moved it.
 func (s *shims) path(ctx context.Context) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,8 @@ func (s *shims) path(ctx context.Context) (string, error) {
 	return found.Path, nil
 }
 
-// FindInit returns the absolute path of margolite-init, process 1 of containers that ask for one: where the shim may be,
-// save on PATH. "" means that there is none, which most devices never miss.
+// FindInit returns the absolute path of margolite-init, an optional process 1 of containers, from
+// where the shim may be except PATH; "": it is missing, which matters to few devices.
 func FindInit() string {
 	for _, dir := range programDirs() {
 		if path := filepath.Join(dir, initName); executable(path) != nil {
@@ -144,7 +144,7 @@ func FindInit() string {
 	return ""
 }
 
-// programDirs are where the programs that belong to this one may be.
+// programDirs are the directories that may hold our programs.
 func programDirs() []string {
 	var dirs []string
 	if self, err := os.Executable(); err == nil {

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// sockets are the two servers of containerd: gRPC for clients, ttrpc for the events of the shims.
+// sockets are containerd's two servers: gRPC for clients, ttrpc for the events of shims.
 type sockets struct {
 	grpc    *grpc.Server
 	ttrpc   *ttrpc.Server
@@ -27,7 +27,7 @@ type sockets struct {
 
 func ttrpcAddress(address string) string { return address + ".ttrpc" }
 
-// serve listens on both sockets. Every plugin that has a service for one of them is registered with it.
+// serve listens on both sockets and registers the services of the plugins.
 func serve(ctx context.Context, address string, set *plugin.Set, log *slog.Logger) (*sockets, error) {
 	s := &sockets{grpc: grpc.NewServer(
 		grpc.MaxRecvMsgSize(defaults.DefaultMaxRecvMsgSize),
@@ -81,8 +81,8 @@ func (s *sockets) close() {
 	s.serving.Wait()
 }
 
-// listen takes over the address, whose former owner is gone: the metadata's lock says so. The mode is set before the
-// socket has a name, so there is no moment in which others may connect.
+// listen takes over the address, whose former owner is gone, as the metadata's lock shows. The mode is
+// set before the socket has its name, so that others can never connect.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("cannot remove stale socket: %w", err)
@@ -101,7 +101,7 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// unaryNamespace passes the caller's namespace on to the shims. No stream of containerd's goes as far as to one.
+// unaryNamespace passes the caller's namespace on to the shims, which no stream reaches.
 func unaryNamespace(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if ns, ok := namespaces.Namespace(ctx); ok {
 		ctx = namespaces.WithNamespace(ctx, ns)

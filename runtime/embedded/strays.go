@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strayPatience is how long all that runs without a record may take to end.
+// strayPatience bounds the time in which all strays must end.
 const strayPatience = 30 * time.Second
 
-// records are those of containers. While strays are ended they know each of them, too: containerd deletes no task whose
-// container it does not know.
+// records are those of containers, and of strays while they are ended: containerd deletes no task of
+// an unknown container.
 type records struct {
 	containers.Store
 	ending bool
@@ -32,8 +32,8 @@ func (r *records) Get(ctx context.Context, id string) (containers.Container, err
 	return c, err
 }
 
-// endStrays ends what runs and has no record, since a database was damaged: nobody looks after it, and what is made anew
-// must not run beside it. It is called before anybody else uses the tasks.
+// endStrays ends what runs without a record after a database was damaged: nothing supervises it, and
+// its replacement must not run beside it. Call it before anything else uses the tasks.
 func (s *Server) endStrays(ctx context.Context, log *slog.Logger) error {
 	tasks := instance[*tasks](s, plugins.RuntimePluginV2, "task")
 	all, err := tasks.Tasks(ctx, true)

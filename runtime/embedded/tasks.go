@@ -19,7 +19,7 @@ import (
 // longestSocketDir leaves room for a slash and a hash in the 107 bytes of a unix socket's address.
 const longestSocketDir = 42
 
-// tasks is containerd's task manager, with the default runtime name meaning the shim that comes with this program.
+// tasks is containerd's task manager, with our shim as the default runtime.
 type tasks struct {
 	*runtimev2.TaskManager
 	shims   *shims
@@ -38,7 +38,7 @@ func (t *tasks) Create(ctx context.Context, id string, o runtime.CreateOpts) (ru
 	return t.TaskManager.Create(ctx, id, o)
 }
 
-// loadTasks reconnects to the shims whose bundles are under the state directory.
+// loadTasks reconnects to the shims whose bundles are under State.
 func loadTasks(ic *plugin.InitContext, o Options, own *shims) (*tasks, error) {
 	db, err := database(ic)
 	if err != nil {
@@ -79,7 +79,7 @@ func loadTasks(ic *plugin.InitContext, o Options, own *shims) (*tasks, error) {
 	return &tasks{manager, own, known}, nil
 }
 
-// shimSocketDir is where new shims listen; a shim that runs keeps its address.
+// shimSocketDir is where new shims listen; a running shim keeps its address.
 func shimSocketDir(state string) string {
 	if dir := filepath.Join(state, "s"); len(dir) <= longestSocketDir {
 		return dir
@@ -87,8 +87,8 @@ func shimSocketDir(state string) string {
 	return filepath.Join(defaults.DefaultStateDir, "s")
 }
 
-// moveShims records the present shim in each bundle whose own is gone. containerd would take such a container for
-// lost and delete its bundle under the running workload; an upgrade may have moved the program.
+// moveShims records the present shim in each bundle whose own is gone, as after an upgrade. containerd
+// would consider such a container lost and delete its bundle under the running workload.
 func moveShims(state, shim string, log *slog.Logger) error {
 	bundles, err := filepath.Glob(filepath.Join(state, "*", "*", "shim-binary-path"))
 	if err != nil {
