@@ -75,8 +75,7 @@ func profileOf(root, agent string) string {
 	return head + fmt.Sprintf(profileText, base, agent)
 }
 
-// loadProfile loads the default profile into the kernel of the device at root, unless it is
-// loaded. A reboot unloads it.
+// loadProfile loads the default profile into the kernel, which a reboot unloads.
 func loadProfile(ctx context.Context, root string) error {
 	if loaded, err := hasProfile(filepath.Join(root, loadedProfiles), DefaultProfile); loaded || err != nil {
 		return err

@@ -32,7 +32,6 @@ const (
 	maxCDINames = 20      // names in an error
 )
 
-// cdiDevice is a device and the file that defines it.
 type cdiDevice struct {
 	file  *cdispecs.Spec
 	edits *cdispecs.ContainerEdits
@@ -40,7 +39,6 @@ type cdiDevice struct {
 	twice string // another file of the same directory that defines it too
 }
 
-// cdiRegistry is the content of a device's CDI files.
 type cdiRegistry struct {
 	devices map[string]*cdiDevice // by vendor.com/class=name
 	broken  []error               // ignored files
@@ -124,8 +122,7 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	if spec == nil {
 		return nil, errors.New("is empty")
 	}
-	// Unknown fields are already errors, so a version too old for the content, or newer than
-	// the library, does no harm.
+	// Unknown fields are already errors, so any version of the file format will do.
 	if !strings.HasPrefix(spec.Version, "0.") && !strings.HasPrefix(spec.Version, "1.") {
 		return nil, fmt.Errorf("has cdiVersion %.20q, expected 0.x or 1.x", spec.Version)
 	}
@@ -150,8 +147,7 @@ func parseCDI(text []byte) (*cdispecs.Spec, error) {
 	return spec, nil
 }
 
-// checkCDIEdits refuses what runc before 1.3 does not support, or would reject only when the
-// container starts.
+// checkCDIEdits refuses early what runc before 1.3 does not support.
 func checkCDIEdits(e *cdispecs.ContainerEdits) error {
 	switch {
 	case e.IntelRdt != nil || len(e.NetDevices) > 0:

@@ -20,8 +20,7 @@ const strayPoll = 20 * time.Millisecond
 type cgroups struct {
 	*records
 
-	// creating is held for reading while runc makes control groups, parents first; for writing
-	// while empty ones are removed.
+	// For reading while runc makes control groups, parents first; for writing to remove empty ones.
 	creating sync.RWMutex
 }
 
@@ -43,13 +42,11 @@ func (g *cgroups) of(ctx context.Context, id string) []string {
 	return cgroupDirs(g.path("*", id, "")) // of any project
 }
 
-// escapePattern makes a path match only itself.
 func escapePattern(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-// cgroupDirs returns the directories of a control group: one on cgroup v2, one per controller
-// on v1. The path may have wildcards.
+// cgroupDirs: one on cgroup v2, one per controller on v1. The path may have wildcards.
 func cgroupDirs(group string) []string {
 	var dirs []string
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
@@ -86,8 +83,7 @@ func (g *cgroups) endStrays(ctx context.Context, id string) error {
 	}
 }
 
-// processesIn returns the processes of a control group and of its children, which a container
-// may make, as systemd does.
+// processesIn includes processes in child groups, which a container may make.
 func processesIn(dir string) []int {
 	var found []int
 	_ = filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
@@ -124,8 +120,7 @@ func (g *cgroups) remove(project string) {
 	}
 }
 
-// Usage is what a container has used since its creation, and uses now, according to its
-// control group. What the kernel does not count is 0.
+// Usage is a container's resource usage by its control group; 0: not counted by the kernel.
 type Usage struct {
 	CPU    time.Duration
 	Memory int64 // bytes, including page cache

@@ -13,8 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// incompleteKey is the extension of a container record with the specification without devices
-// of the machine, for a container that has some.
+// incompleteKey is the record extension with the specification without the machine's devices.
 const incompleteKey = "margolite/incomplete-spec"
 
 // complete adds the devices that exist now to a specification.
@@ -28,8 +27,7 @@ func complete(spec *specs.Spec, d *Devices) error {
 	return addCDI(spec, d.CDI, cdiDirs)
 }
 
-// recordSpec returns the specification for the record, and adds to extensions what it takes
-// to complete it again.
+// recordSpec adds to extensions what it takes to complete the specification again.
 func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	if d != nil {
 		incomplete, err := json.Marshal(spec)
@@ -47,7 +45,6 @@ func recordSpec(spec *specs.Spec, d *Devices, extensions map[string]typeurl.Any)
 // specType is the type of a specification for containerd and its shims.
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// specOf returns the specification in a record; nil if it is missing.
 func specOf(record containers.Container) []byte { return contentOf(record.Spec) }
 
 func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {

@@ -48,20 +48,17 @@ type Options struct {
 	Init        string                                // program margolite-init, for services with init; "": none
 	LogDir      string                                // for containers' output; "": RunDir/logs
 	LogKeep     log.Keep                              // limits for output, even if a service asks for more
-	// Environment holds the NAME=value entries that the device gives all containers; those of
-	// their image and service win.
+	// Environment holds the device's NAME=value entries; those of image and service win.
 	Environment []string
 	// Certificate is the file with the certificate for the connection between containers and the
 	// collector (OBS-08), read whenever a container is made; "": none.
 	Certificate string
-	// ShimGrace is how long a shim may fail to respond before it is killed with its containers;
-	// 0: 30 s.
+	// ShimGrace is how long a shim may not respond before it and its containers end; 0: 30 s.
 	ShimGrace time.Duration
 	Logger    *slog.Logger
 }
 
-// Containers makes and removes containers. Its methods may be called concurrently, for one
-// container one at a time.
+// Containers manages containers. Concurrent calls must be for different containers.
 type Containers struct {
 	paths
 	records
@@ -89,8 +86,7 @@ func New(o Options) (*Containers, error) {
 	c.runc.dir, c.cgroups.records = filepath.Join(c.runcRoot(), o.Namespace), &c.records
 	c.shims = newShims(&c.records, &c.runc, &c.cgroups, o.ShimGrace)
 	c.tasks, c.execs = tasks{c.shims}, execs{paths: &c.paths, shims: c.shims, host: &c.host, places: newPlaces()}
-	// Containers may write programs that give root rights to whoever runs them: no one else
-	// on the device may get there.
+	// Only root may get there: containers may write programs that give root rights.
 	err := errors.Join(makePrivate(c.volumesDir()), makePrivate(filepath.Join(o.RunDir, "mounts")), os.MkdirAll(c.logDir(), 0o711), c.sweepMounts())
 	if err == nil {
 		c.owner, err = filepath.EvalSymlinks(o.StateDir)
@@ -104,7 +100,6 @@ func New(o Options) (*Containers, error) {
 	return c, nil
 }
 
-// makePrivate makes a directory for root only, or makes an existing one so.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -156,8 +151,7 @@ func (c *Containers) ListProject(ctx context.Context, project string) ([]Contain
 	return c.listed(ctx, func() ([]Container, error) { return c.RecordedOf(ctx, project) })
 }
 
-// ListIDs is List for the existing containers among these IDs. Unlike a list filtered by
-// containerd, it reads no other records.
+// ListIDs is List for these IDs, as far as they exist. It reads no other records.
 func (c *Containers) ListIDs(ctx context.Context, ids []string) ([]Container, error) {
 	return c.listed(ctx, func() ([]Container, error) { return c.RecordedIDs(ctx, ids) })
 }
@@ -202,8 +196,7 @@ func (c *Containers) WithStates(ctx context.Context, recorded []Container) ([]Co
 	return list, nil
 }
 
-// Delete removes a container with its task, root file system, log, files and control group.
-// A missing container is no error.
+// Delete removes all of a container except its volumes. A missing container is no error.
 func (c *Containers) Delete(ctx context.Context, id string) error {
 	if err := c.Stop(ctx, id, nil); err != nil {
 		return err
@@ -231,8 +224,7 @@ func (c *Containers) delete(ctx context.Context, id string) error {
 	return c.volumes.release(ctx)
 }
 
-// RemoveProject removes what is left of a project after its last container: mounts of its
-// volumes, and the control group.
+// RemoveProject removes an empty project's volume mounts and control group.
 func (c *Containers) RemoveProject(ctx context.Context, project string) error {
 	if err := c.volumes.release(ctx); err != nil {
 		return fmt.Errorf("cannot unmount volumes of project %s: %w", project, err)

@@ -162,8 +162,7 @@ func (c *Config) describe(volumes mountedVolumes) error {
 	return nil
 }
 
-// inspect reads the image through the container's root file system: it looks up the user,
-// fills volumes, and builds the specification.
+// inspect reads the image through the container's root file system.
 func (c *Containers) inspect(ctx context.Context, id string, config Config, volumes mountedVolumes, mounts []mount.Mount, extensions map[string]typeurl.Any) (typeurl.Any, error) {
 	project := config.Labels.Project
 	var user specs.User
@@ -197,8 +196,7 @@ func (c *Containers) inspect(ctx context.Context, id string, config Config, volu
 	return recordSpec(spec, config.Labels.Devices, extensions)
 }
 
-// lease protects what is made with the returned context from gc. It takes over a lease that
-// a killed process left.
+// lease protects what is made with the context from gc, also after a killed process.
 func (o *Options) lease(ctx context.Context, id string) (context.Context, func(), error) {
 	service := o.Client.LeasesService()
 	_, err := service.Create(ctx, leases.WithID(id), leases.WithExpiration(createLease), leases.WithLabel(leaseLabel, o.StateDir))

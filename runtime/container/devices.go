@@ -22,8 +22,7 @@ const (
 	maxDeviceDepth = 8    // of directories of device nodes
 )
 
-// elsewhere is what /dev contains beside device nodes of the machine: file systems that a
-// container has as well.
+// elsewhere lists file systems in /dev, which a container has anyway.
 var elsewhere = []string{"/dev/pts", "/dev/shm", "/dev/fd", "/dev/mqueue", "/dev/console", "/dev/.lxc", "/dev/.lxd-mounts", "/dev/.udev"}
 
 // deviceRules allow the devices that every container has, as in Docker.
@@ -47,7 +46,6 @@ type Devices struct {
 	CDI   []string         `json:"cdi,omitempty"` // vendor.com/class=name
 }
 
-// devicesOf returns those that a service asks for; nil: none.
 func devicesOf(s *compose.Service) *Devices {
 	if !s.Privileged && len(s.Devices) == 0 && len(s.CDI) == 0 {
 		return nil
@@ -103,7 +101,6 @@ func (d *Devices) addTo(spec *specs.Spec) error {
 	return nil
 }
 
-// nodesOf returns the device node, or all in the directory.
 func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	if err := checkLink(d.Path, d.Real); err != nil {
 		return nil, err
@@ -119,7 +116,6 @@ func nodesOf(d compose.Device, target string) ([]specs.LinuxDevice, error) {
 	return nodes, err
 }
 
-// nodeAt returns the device node at path, following a link.
 func nodeAt(path string) (specs.LinuxDevice, error) {
 	var at unix.Stat_t
 	if err := unix.Stat(path, &at); err != nil {
@@ -140,8 +136,7 @@ func nodeAt(path string) (specs.LinuxDevice, error) {
 	return node, nil
 }
 
-// nodesBelow returns the device nodes in a directory except those in skipped, or the one that
-// dir itself is, with target in place of dir.
+// nodesBelow returns device nodes in dir, or dir itself, with target in place of dir.
 func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, error) {
 	var nodes []specs.LinuxDevice
 	err := filepath.WalkDir(dir, func(at string, entry fs.DirEntry, err error) error {
@@ -177,7 +172,6 @@ func nodesBelow(dir, target string, skipped []string) ([]specs.LinuxDevice, erro
 	return nodes, nil
 }
 
-// putNode adds a device node, replacing one at the same path.
 func putNode(spec *specs.Spec, node specs.LinuxDevice) {
 	spec.Linux.Devices = slices.DeleteFunc(spec.Linux.Devices, func(d specs.LinuxDevice) bool { return d.Path == node.Path })
 	spec.Linux.Devices = append(spec.Linux.Devices, node)

@@ -51,8 +51,7 @@ type Exec struct {
 	WorkingDir string   // "": the container's
 	Privileged bool     // with all capabilities of the device
 
-	// Own says that the command belongs to the container, as a health check does: it has
-	// places that no caller can take.
+	// Own commands, such as health checks, belong to the container: callers cannot take their places.
 	Own bool
 	// Timeout limits the run time, and before that the wait for a place; 0: until ctx ends.
 	Timeout time.Duration
@@ -64,12 +63,10 @@ type Exec struct {
 	Resize <-chan Size
 }
 
-// Size is a terminal's size in characters. It is an alias so that callers can pass sizes on
-// without knowing this package.
+// Size is a terminal's size in characters, as an alias for those who only pass it on.
 type Size = struct{ Columns, Rows uint16 }
 
-// ErrNotTried says that a command was not started, for reasons other than its own: there
-// was no place for it, or the shim does not respond.
+// ErrNotTried says that a command was not started: no place, or the shim does not respond.
 var ErrNotTried = errors.New("the command was not started")
 
 type execs struct {
@@ -172,8 +169,7 @@ func (es *execs) run(ctx context.Context, id string, e Exec) (int, error) {
 	return code, err
 }
 
-// process builds what runc needs to know about a command: the container's main process,
-// which has this pid, with the command's own settings.
+// process gives the container's main process, which has this pid, the command's settings.
 func (es *execs) process(ctx context.Context, record containers.Container, pid int, e Exec) (*anypb.Any, error) {
 	p, err := processOf(record)
 	if err != nil {
@@ -210,8 +206,7 @@ func (es *execs) process(ctx context.Context, record containers.Container, pid i
 	return &anypb.Any{TypeUrl: processType, Value: text}, nil
 }
 
-// processOf decodes only the process of a record's specification: the rest takes longer,
-// and probes ask every few seconds.
+// processOf decodes only the process: the rest takes longer, and probes ask often.
 func processOf(record containers.Container) (*specs.Process, error) {
 	var spec struct {
 		Process *specs.Process `json:"process"`
@@ -291,8 +286,7 @@ func (x *execution) close() {
 	}
 }
 
-// do runs the command. Calls to the shim outlast ctx: otherwise the command's state would be
-// unknown.
+// do runs the command. Calls to the shim outlast ctx, to leave the command in a known state.
 func (x *execution) do(ctx context.Context, process *anypb.Any) (code int, err error) {
 	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -373,7 +367,6 @@ func (x *execution) start(ctx context.Context) (pid int, err error) {
 	return int(<-started), nil
 }
 
-// copyInput passes on the command's input, and closes it at the end.
 func (x *execution) copyInput(ctx context.Context) {
 	f, err := os.OpenFile(x.request.Stdin, os.O_WRONLY|unix.O_NONBLOCK, 0)
 	for errors.Is(err, unix.ENXIO) && pause(ctx, stdinPoll) { // the shim is about to open it
@@ -413,8 +406,7 @@ func (x *execution) resize(ctx context.Context) {
 	}
 }
 
-// kill ends the command and its descendants, which would otherwise run on as children of
-// the container's main process.
+// kill also ends descendants, which would otherwise become the main process's children.
 func (x *execution) kill(ctx context.Context, pid int) error {
 	shim := parentOf(x.first)
 	killTree(pid, func(pid int) bool { return parentOf(pid) == shim })
@@ -432,8 +424,7 @@ func (x *execution) notRunning(err error) error {
 	return err
 }
 
-// codeOfStart returns the exit code of a command that runc could not run. Only the error
-// text tells why.
+// codeOfStart is the exit code if runc could not run a command, by the error text alone.
 func codeOfStart(err error) int {
 	text := err.Error()
 	switch {
@@ -464,12 +455,9 @@ const (
 	blocked = "blocked/"
 )
 
-// places limits how many commands run and start at the same time. Callers' commands and
-// containers' own do not count against each other.
+// places limits commands; those of callers and of containers do not count against each other.
 type places struct{ run, start *limit.Limiter } // the keys are from placeOf
 
-// placeOf is the key for a command in a container of a project; own: it belongs to the
-// container.
 func placeOf(id, project string, own bool) limit.Key {
 	if own {
 		return limit.Key{Party: project, Kind: id}

@@ -14,8 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// fileName names the n-th config or secret of a service. The name in the Compose file may be
-// long, or used twice.
+// fileName does not use the name in the Compose file, which may be long or used twice.
 func fileName(n int, f compose.File) string {
 	return kindOf(f) + "-" + strconv.Itoa(n)
 }
@@ -144,7 +143,6 @@ func (o *Options) certified(s *compose.Service) *compose.Service {
 	return &with
 }
 
-// environment returns the device's variables for a certified service.
 func (o *Options) environment(s *compose.Service) []string {
 	if o.Certificate == "" || !mountedAt(s, CertificateAt) {
 		return o.Environment

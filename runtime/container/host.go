@@ -68,8 +68,7 @@ type thisHost struct {
 	logger    *slog.Logger
 }
 
-// get detects the host once, when the first container needs it: asking the OCI runtime
-// starts a process.
+// get detects the host when the first container needs it: that starts a process.
 func (h *thisHost) get(ctx context.Context) Host {
 	h.once.Do(func() { h.found = DetectHost(context.WithoutCancel(ctx), "runc") })
 	return h.found
@@ -125,8 +124,7 @@ func detectCgroups() Cgroups {
 	}
 }
 
-// limitsV1 looks for the files of the controllers, mounted below root. bfqDevices says that
-// the kernel's BFQ scheduler has weights per device.
+// limitsV1 checks the controllers' files. bfqDevices: the kernel's BFQ has weights per device.
 func limitsV1(root string, bfqDevices bool) Limits {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(root, name)) })
@@ -147,8 +145,7 @@ func limitsV1(root string, bfqDevices bool) Limits {
 	}
 }
 
-// limitsV2 looks for the controllers, and in existing child groups for files that not every
-// kernel has; the root group has few.
+// limitsV2 checks the controllers, and child groups for files that not every kernel has.
 func limitsV2(root string, bfqDevices bool) Limits {
 	text, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
 	if err != nil {
@@ -175,7 +172,6 @@ func limitsV2(root string, bfqDevices bool) Limits {
 	}
 }
 
-// hasScheduler reports whether some disk can use the named I/O scheduler.
 func hasScheduler(name string) bool {
 	files, _ := filepath.Glob("/sys/block/*/queue/scheduler") // the pattern is valid
 	return slices.ContainsFunc(files, func(file string) bool {

@@ -22,8 +22,7 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// OwnerKey is the label that marks the containers of this runtime; its value is the project.
-// Containers without it are never touched.
+// OwnerKey marks the containers of this runtime, with the project; others are never touched.
 const OwnerKey = "margolite/project"
 
 // Our own labels; only these are read back.
@@ -140,8 +139,7 @@ func (l Labels) Encode(service, shown map[string]string) (map[string]string, err
 // ErrForeign says that a container belongs to another runtime.
 var ErrForeign = errors.New("the container belongs to another runtime")
 
-// ErrOtherOwner says that the containers of a namespace belong to a margolite with another
-// state directory.
+// ErrOtherOwner says that a namespace belongs to a margolite with another state directory.
 var ErrOtherOwner = errors.New("containers belong to another margolite")
 
 // Decode reads the labels and details of a container record: ErrForeign if it is not ours,
@@ -206,16 +204,13 @@ func encode(value any) string {
 	return string(text)
 }
 
-// detailsKey is the extension of a container record that holds the details; they may exceed
-// the 4 KiB of a label.
+// detailsKey is an extension of a container record: labels are limited to 4 KiB.
 const detailsKey = "margolite/details"
 
-// maxDetails limits the details in bytes. A service with hundreds of ports and mounts takes
-// a tenth of it.
+// maxDetails is in bytes. Hundreds of ports and mounts take a tenth of it.
 const maxDetails = 1 << 20
 
-// Details are everything beside the labels that it takes to start, watch and stop a container
-// without its Compose file. They never change.
+// Details never change, and suffice to start, watch and stop a container without its project.
 type Details struct {
 	Seat
 	Restart     compose.Restart      `json:"restart"`
@@ -255,8 +250,7 @@ type Volume struct {
 	Options []string `json:"options,omitempty"`
 }
 
-// Subpath is a file or directory in a volume that is mounted by itself. Only the start can
-// tell where links in its way lead.
+// Subpath is a part of a volume. Only the start can tell where links in its way lead.
 type Subpath struct {
 	Volume int    `json:"volume"` // index in Volumes
 	Path   string `json:"path"`
@@ -353,7 +347,6 @@ func (d Details) check() error {
 	return nil
 }
 
-// contentOf returns the content of a record's field; nil if it is missing.
 func contentOf(a typeurl.Any) []byte {
 	if a == nil {
 		return nil
@@ -361,8 +354,7 @@ func contentOf(a typeurl.Any) []byte {
 	return a.GetValue()
 }
 
-// labelsOf decodes the record of one of our containers. containerd's database has no
-// checksums, so a storage fault may have damaged the specification.
+// labelsOf also checks the specification: containerd's database has no checksums.
 func labelsOf(r containers.Container) (Labels, error) {
 	if !json.Valid(contentOf(r.Spec)) {
 		return Labels{}, errors.New("cannot read specification")
@@ -374,8 +366,7 @@ func labelsOf(r containers.Container) (Labels, error) {
 // socket of containerd: with --data-root RunDir/nerdctl it finds our logs and ports as if it
 // had made the containers itself.
 
-// showNerdctl shows nerdctl the log, the ports and the start time of a container whose task
-// exists: by then its shim has the log open.
+// showNerdctl also records the start. The task must exist: then its shim has the log open.
 func (p *paths) showNerdctl(id string, l Labels) error {
 	dir := p.nerdctlDir(id)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -14,8 +14,7 @@ type mountFlag struct {
 	set, clear uintptr
 }
 
-// mountFlags are the options of mount(8) that are flags of mount(2), which needs a separate
-// call for propagation. Other options are the file system's.
+// mountFlags are options of mount(8) that are flags of mount(2). Others are the file system's.
 var mountFlags = []mountFlag{
 	{"async", 0, unix.MS_SYNCHRONOUS},
 	{"atime", 0, unix.MS_NOATIME},
@@ -56,7 +55,6 @@ const propagations = unix.MS_PRIVATE | unix.MS_SHARED | unix.MS_SLAVE | unix.MS_
 // restrictions are the flags that two bind mounts of the same source may differ in.
 const restrictions = unix.MS_RDONLY | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
-// mountCall holds the arguments of mount(2).
 type mountCall struct {
 	flags       uintptr
 	propagation uintptr
@@ -107,8 +105,7 @@ func mountAt(target string, m mount.Mount) error {
 	return err
 }
 
-// restrict sets the flags of a bind mount, which the kernel ignores when it makes one. It
-// keeps the restrictions of the source's mount.
+// restrict sets what the kernel ignores for a new bind mount, beside its source's restrictions.
 func restrict(target string, flags uintptr) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(target, &stat); err != nil {

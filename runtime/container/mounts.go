@@ -19,8 +19,7 @@ import (
 // defaultShm is the size of /dev/shm in bytes, as with Docker.
 const defaultShm = 64 << 20
 
-// allMounts returns the default mounts and the service's, parents before children. The
-// service's replace defaults at the same place.
+// allMounts puts parents first. The service's mounts replace defaults at the same place.
 func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	own, err := serviceMounts(c, h, at)
 	if err != nil {
@@ -35,8 +34,7 @@ func allMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	return mounts, nil
 }
 
-// sortMounts puts parents before children. slices.SortStableFunc would be compiled once
-// more for mounts.
+// sortMounts puts parents first, without another copy of slices.SortStableFunc in the program.
 func sortMounts(mounts []specs.Mount) {
 	depth := func(i int) int { return strings.Count(mounts[i].Destination, "/") }
 	sort.SliceStable(mounts, func(i, j int) bool { return depth(i) < depth(j) })
@@ -80,8 +78,7 @@ func sharedMemory(s *compose.Service, at placing) []specs.Mount {
 	return []specs.Mount{shared}
 }
 
-// sandboxMounts are the files of the sandbox; writable as in Docker, unless the root file
-// system is read-only.
+// sandboxMounts are writable, as in Docker, unless the root file system is read-only.
 func sandboxMounts(c Config) []specs.Mount {
 	options := []string{"bind", "rprivate"}
 	if c.Service.ReadOnly {
@@ -100,8 +97,6 @@ func sandboxMounts(c Config) []specs.Mount {
 	return mounts
 }
 
-// serviceMounts are the volumes, directories, file systems in memory, configs and secrets
-// in the Compose file.
 func serviceMounts(c Config, h Host, at placing) ([]specs.Mount, error) {
 	s := c.Service
 	mounts := make([]specs.Mount, 0, len(s.Mounts)+len(s.Tmpfs)+len(s.Files))

@@ -16,8 +16,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// namespaces returns those that a container has for itself or joins; of every other kind it
-// uses the device's.
+// namespaces lists what a container has or joins; others are the device's.
 func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	list := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
 	for _, own := range []struct {
@@ -35,8 +34,7 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	if c.Service.Network.Mode != compose.ModeHost {
 		list = append(list, specs.LinuxNamespace{Type: specs.NetworkNamespace, Path: c.Sandbox.NetNS})
 	}
-	// As in Docker: on v1 the container sees its real cgroup, on v2 a root of its own, unless it
-	// says otherwise.
+	// As in Docker: the real cgroup on v1, a root of its own on v2, unless the service says.
 	mode := c.Service.Cgroup.Mode
 	if h.CgroupNamespace && (mode == compose.ModeOwn || h.Cgroups == CgroupsV2 && mode != compose.ModeHost) {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
@@ -44,13 +42,11 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 	return list
 }
 
-// sysctls returns the kernel settings of a container's own namespaces: Docker's, and the
-// service's.
+// sysctls sets Docker's and the service's values in the container's own namespaces.
 func sysctls(s *compose.Service, h Host) map[string]string {
 	set := make(map[string]string)
 	if s.Network.Mode != compose.ModeHost {
-		// The namespace is the container's own, so any user may listen on port 80 and ping, as in
-		// Docker since 20.10.
+		// Harmless in a namespace of its own, and as in Docker since 20.10.
 		if h.UnprivilegedPorts {
 			set["net.ipv4.ip_unprivileged_port_start"] = "0"
 		}
@@ -65,8 +61,7 @@ func sysctls(s *compose.Service, h Host) map[string]string {
 	return set
 }
 
-// Join names the replica whose namespace a container joins. The process that has it is
-// looked up at each start.
+// Join names a replica to join. The process with the namespace is looked up at each start.
 type Join struct {
 	Kind    specs.LinuxNamespaceType `json:"kind"`              // pid or ipc
 	Project string                   `json:"project,omitempty"` // "": the container's own
@@ -101,8 +96,7 @@ func (c *Containers) findJoined(ctx context.Context, l Labels) (paths map[specs.
 	return paths, ipc, nil
 }
 
-// shareMemory mounts the shared memory of a starting container: its own that others may join,
-// or that of the container it joins.
+// shareMemory mounts /dev/shm: the container's own for others to join, or the joined one's.
 func (p *paths) shareMemory(id string, l Labels, joined string) error {
 	if l.SharedMemory == 0 && joined == "" {
 		return nil

@@ -14,8 +14,7 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// paths knows where everything of a container lies outside containerd; the package comment
-// lists it all.
+// paths tells where everything lies outside containerd, see the package comment.
 type paths struct{ o Options }
 
 // VolumeDir is the directory of a volume's content, if the volume is a directory of ours.
@@ -34,8 +33,7 @@ func (p *paths) volumeDir(project string, v Volume) string {
 	return p.VolumeDir(owner, v.Name)
 }
 
-// mountPoint is where a volume with a type is mounted. A changed definition has another
-// place: while services are replaced one by one, both are in use.
+// mountPoint differs for a changed definition: both are in use while services are replaced.
 func (p *paths) mountPoint(owner string, v Volume) string {
 	definition := slices.Concat([]string{v.Type, v.Device}, v.Options)
 	sum := sha256.Sum256([]byte(strings.Join(definition, "\x00")))
@@ -50,12 +48,10 @@ func (p *paths) keptFiles(project, id string) string {
 // placedFiles is where configs and secrets are mounted from.
 func (p *paths) placedFiles(id string) string { return filepath.Join(p.o.RunDir, "files", id) }
 
-// sharedMemory is the /dev/shm of a container that shares it with others: it is a file
-// system, and no part of an IPC namespace.
+// sharedMemory is a /dev/shm that others share: a file system, not part of an IPC namespace.
 func (p *paths) sharedMemory(id string) string { return filepath.Join(p.o.RunDir, "shm", id) }
 
-// stdin is the FIFO of a container whose standard input stays open. The shim also holds the
-// writing end, so a reader waits whether or not an agent runs.
+// stdin is a FIFO for open input. The shim holds its other end: readers wait without an agent.
 func (p *paths) stdin(id string) string { return filepath.Join(p.o.RunDir, "stdin", id) }
 
 // execDir holds the FIFOs of a command. Its name identifies what a killed agent left.
@@ -78,18 +74,15 @@ func (p *paths) logKeep(l compose.Logging) log.Keep {
 	return log.Keep{MaxSize: l.MaxSize, MaxFile: l.MaxFile}.Within(p.o.LogKeep)
 }
 
-// runcRoot is where runc keeps its records of containers. A reboot must clear it: IDs are
-// used again, and runc refuses one that it still knows.
+// runcRoot must not survive a reboot: IDs are used again, and runc refuses known ones.
 func (p *paths) runcRoot() string { return filepath.Join(p.o.RunDir, "runc") }
 
 func (p *paths) mountDir(id string) string { return filepath.Join(p.o.RunDir, "mounts", id) }
 
-// subpathDir is where the n-th part of a volume is bound for a container's start. New
-// cleans it up.
+// subpathDir is where a part of a volume is bound during a start. New cleans up.
 func (p *paths) subpathDir(id string, n int) string { return p.mountDir(id + "." + strconv.Itoa(n)) }
 
-// sourceDir is where the n-th path of the device is bound for a container's start. New
-// cleans it up.
+// sourceDir is where a path of the device is bound during a start. New cleans up.
 func (p *paths) sourceDir(id string, n int) string { return p.mountDir(id + ".s" + strconv.Itoa(n)) }
 
 func (p *paths) nerdctlDir(id string) string {

@@ -52,14 +52,12 @@ func checkPlatform(name string, host v1.Platform, handlers string) error {
 	return nil
 }
 
-// elfHeader is what distinguishes programs of an architecture.
 type elfHeader struct {
 	architecture string // as Go names it
 	wide, big    bool   // 64 bits, big endian
 	machine      uint16
 }
 
-// elfHeaders uses the numbers of elf.h.
 var elfHeaders = []elfHeader{
 	{"386", false, false, 3},
 	{"amd64", true, false, 62},
@@ -122,8 +120,7 @@ func findHandler(dir string, programs elfHeader) error {
 	return fmt.Errorf("the kernel has no emulator for %s (binfmt_misc)", programs.architecture)
 }
 
-// handler is an entry of binfmt_misc:
-// https://docs.kernel.org/admin-guide/binfmt-misc.html.
+// handler is an entry of binfmt_misc: docs.kernel.org/admin-guide/binfmt-misc.html.
 type handler struct {
 	enabled     bool
 	fixed       bool // opened when registered: containers do not need the file

@@ -15,13 +15,11 @@ import (
 const (
 	maxDescendants = 1024 // of one process
 
-	// maxCommandLine is longer than shims' and runc's command lines, in bytes. A process can
-	// present any part of its memory as its command line.
+	// maxCommandLine, in bytes, suffices for shims and runc. Processes can show any memory there.
 	maxCommandLine = 64 << 10
 )
 
-// descendants returns the processes that a process started, directly or indirectly; none if
-// the kernel does not tell.
+// descendants is empty if the kernel does not tell.
 func descendants(pid int) (found []int) {
 	for queue := []int{pid}; len(queue) > 0 && len(found) < maxDescendants; queue = queue[1:] {
 		lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", queue[0])) // the pattern is valid
@@ -76,8 +74,7 @@ func parentOf(pid int) int {
 	return parent
 }
 
-// statFields returns fields of /proc/PID/stat by their numbers in proc(5), all after the
-// name; "" if missing, or the process has ended.
+// statFields returns fields of /proc/PID/stat after the name, see proc(5); "": missing.
 func statFields(pid int, numbers ...int) []string {
 	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return fieldsOf(stat, numbers...)
@@ -101,8 +98,7 @@ func startTicks(pid int) uint64 {
 	return ticks
 }
 
-// Started returns when a process started, in ticks since boot; 0: it has ended, even if it is
-// still a zombie.
+// Started is in ticks since boot; 0: the process has ended, even if it is still a zombie.
 func Started(pid int) uint64 {
 	fields := statFields(pid, 3, 22)
 	if fields[0] == "Z" || fields[0] == "X" {
@@ -112,8 +108,7 @@ func Started(pid int) uint64 {
 	return ticks
 }
 
-// processorTime returns the processor time of processes and their descendants, in ticks. busy:
-// one uses the processor, or waits for a disk.
+// processorTime includes descendants, in ticks. busy: one uses a processor or waits for a disk.
 func processorTime(roots []int) (ticks uint64, busy bool) {
 	for _, root := range roots {
 		for _, pid := range append(descendants(root), root) {

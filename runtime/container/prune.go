@@ -40,7 +40,6 @@ func (vs *volumes) Volumes(ctx context.Context) ([]VolumeInfo, error) {
 	return volumes, nil
 }
 
-// users returns the IDs of the containers that mount a volume, by its directory.
 func (vs *volumes) users(all []Container) map[string][]string {
 	users := make(map[string][]string)
 	for _, container := range all {
@@ -54,8 +53,7 @@ func (vs *volumes) users(all []Container) map[string][]string {
 	return users
 }
 
-// VolumeSize returns the bytes that a volume takes on the medium; with an error, those counted
-// so far.
+// VolumeSize returns bytes on the medium; with an error, those counted so far.
 func (vs *volumes) VolumeSize(ctx context.Context, project, name string) (int64, error) {
 	size, err := tree.Size(ctx, vs.VolumeDir(project, name))
 	if errors.Is(err, fs.ErrNotExist) { // gone in the meantime
@@ -67,8 +65,7 @@ func (vs *volumes) VolumeSize(ctx context.Context, project, name string) (int64,
 	return size, nil
 }
 
-// RemoveVolume deletes a volume with its content. It keeps one that a container mounts, and the
-// error wraps ErrInUse. A missing volume is no error.
+// RemoveVolume deletes a volume, if it exists. ErrInUse: a container mounts it.
 func (vs *volumes) RemoveVolume(ctx context.Context, project, name string) error {
 	if err := vs.remove(ctx, Volume{Project: project, Name: name}); err != nil {
 		return fmt.Errorf("cannot remove volume %s of project %s: %w", name, project, err)

@@ -13,7 +13,6 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// records reads what containerd has recorded of this runtime's containers.
 type records struct {
 	client    containerd.Client
 	namespace string
@@ -86,7 +85,6 @@ func (r *records) ProjectOf(ctx context.Context, id string) (string, error) {
 	return record.Labels[OwnerKey], nil
 }
 
-// read returns the record of a container, and its labels.
 func (r *records) read(ctx context.Context, id string) (containers.Container, Labels, error) {
 	record, err := r.client.ContainerService().Get(ctx, id)
 	if err != nil {
@@ -96,8 +94,7 @@ func (r *records) read(ctx context.Context, id string) (containers.Container, La
 	return record, labels, err
 }
 
-// owned decodes records, and logs those that cannot be decoded. It fails if one belongs to
-// another margolite.
+// owned logs records that cannot be decoded. It fails if one is another margolite's.
 func (r *records) owned(found []containers.Container) ([]Container, error) {
 	list := make([]Container, 0, len(found))
 	for _, f := range found {
@@ -106,8 +103,7 @@ func (r *records) owned(found []containers.Container) ([]Container, error) {
 			return nil, fmt.Errorf("cannot list containers: %w: containerd namespace %q belongs to the margolite with the state directory %s",
 				ErrOtherOwner, r.namespace, owner)
 		}
-		// The specification is not checked, as this runs often; [Containers.sweepOnce] has removed
-		// damaged records.
+		// Without the specification: this runs often, and [Containers.sweepOnce] removed damaged ones.
 		labels, err := Decode(f.Labels, contentOf(f.Extensions[detailsKey]))
 		if err != nil {
 			r.logger.Warn("ignoring a container", "container", f.ID, "error", err)
@@ -118,8 +114,7 @@ func (r *records) owned(found []containers.Container) ([]Container, error) {
 	return list, nil
 }
 
-// isOwner reports whether a state directory is this margolite's: an update may have moved the
-// mount of its file system, and so its path.
+// isOwner allows another path for this state directory, as after a changed mount.
 func (r *records) isOwner(dir string) bool {
 	if dir == r.owner {
 		return true
@@ -132,8 +127,7 @@ func (r *records) isOwner(dir string) bool {
 	return err == nil && os.SameFile(own, theirs)
 }
 
-// MarkDone records that a one-shot service ended well, so that it is never started again,
-// even after a reboot.
+// MarkDone records that a one-shot service must never start again, even after a reboot.
 func (r *records) MarkDone(ctx context.Context, id string) error {
 	if err := r.setLabel(ctx, id, keyExited, "0"); err != nil {
 		return fmt.Errorf("cannot mark container %s as done: %w", id, err)

@@ -29,8 +29,7 @@ type limiting struct {
 	warn func(string)
 }
 
-// resources returns the limits of a container in terms of cgroup v1; the OCI runtime
-// translates them to v2.
+// resources uses terms of cgroup v1, which the OCI runtime translates to v2.
 func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResources, error) {
 	l := limiting{Resources: s.Resources, host: h, warn: warn}
 	r := &specs.LinuxResources{Memory: l.memory(), Pids: l.processes()}
@@ -40,8 +39,7 @@ func resources(s *compose.Service, h Host, warn func(string)) (*specs.LinuxResou
 	return r, errors.Join(failed, err)
 }
 
-// processes limits a container to half of the device's processes: with none left, no one
-// could end the container.
+// processes leaves half of the device's: with none left, no one could end the container.
 func (l *limiting) processes() *specs.LinuxPids {
 	limit, most := asked(l, l.Pids, l.host.Pids, "pids_limit"), l.host.Processes/2 // 0: unknown
 	if l.host.Pids && most > 0 && (limit == nil || *limit < 0 || *limit > most) {
@@ -204,8 +202,7 @@ func (l *limiting) blockIO() (*specs.LinuxBlockIO, error) {
 
 const openFilesLimit = "RLIMIT_NOFILE"
 
-// rlimits returns the process's limits: that of open files for every container, and those
-// of the service.
+// rlimits sets a limit of open files for every container, and those of the service.
 func rlimits(s *compose.Service, h Host) ([]specs.POSIXRlimit, error) {
 	files := min(uint64(openFiles), h.OpenFiles)
 	limits := []specs.POSIXRlimit{{Type: openFilesLimit, Soft: min(softFiles, files), Hard: files}}

@@ -17,8 +17,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// prepareSnapshot makes a root file system for a container without one. An existing one is
-// left from an unfinished Create or Delete.
+// prepareSnapshot replaces what an unfinished Create or Delete left.
 func prepareSnapshot(ctx context.Context, s snapshots.Snapshotter, id string, l Labels) ([]mount.Mount, error) {
 	prepare := func() ([]mount.Mount, error) {
 		return s.Prepare(ctx, id, l.Root, snapshots.WithLabels(map[string]string{OwnerKey: l.Project, keyService: l.Service}))
@@ -57,8 +56,7 @@ func isLost(mounts []mount.Mount) bool {
 	return false
 }
 
-// deepRootfs is the depth of directories that containerd can remove; it has a descriptor open
-// for each.
+// deepRootfs: containerd opens a descriptor per nested directory when it removes a tree.
 const deepRootfs = 256
 
 func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {
@@ -107,8 +105,7 @@ func (p *paths) sweepMounts() error {
 	return err
 }
 
-// detach unmounts whatever is mounted at root, and removes the directory, but never anything
-// in it.
+// detach unmounts everything at root and removes the directory, but nothing in it.
 func detach(root string) error {
 	err := tree.Detach(root)
 	if err == nil {

@@ -111,8 +111,7 @@ func (r *runc) is(line []byte, verb, name string) bool {
 		argument(line, "--root") == r.dir
 }
 
-// recordedPid returns the main process of a container from runc's record, without a shim;
-// 0: none.
+// recordedPid reads the main process from runc's record, without a shim; 0: none.
 func (r *runc) recordedPid(id string) int {
 	var record struct {
 		Pid     int    `json:"init_process_pid"`

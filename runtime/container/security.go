@@ -32,8 +32,7 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// confine sets what a container may do, and what it sees of the kernel. The filter of system
-// calls depends on the capabilities.
+// confine sets capabilities first, because the filter of system calls depends on them.
 func confine(spec *specs.Spec, s *compose.Service, h Host, u specs.User) error {
 	set, err := capabilitiesOf(s, h)
 	if err != nil {
@@ -121,8 +120,7 @@ func detectCapabilities() []string {
 	return names
 }
 
-// capabilitiesOf returns the capabilities of a service: Docker's defaults with its additions
-// and removals.
+// capabilitiesOf changes Docker's defaults by what the service adds and drops.
 func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 	known := h.Capabilities
 	if known == nil {
@@ -155,8 +153,7 @@ func capabilitiesOf(s *compose.Service, h Host) ([]string, error) {
 	return set, nil
 }
 
-// capabilitySets builds a process's sets: they are effective for root only; other users can
-// gain them at most through file capabilities.
+// capabilitySets are effective for root; others gain them only through file capabilities.
 func capabilitySets(set []string, u specs.User) *specs.LinuxCapabilities {
 	c := &specs.LinuxCapabilities{Bounding: set}
 	if u.UID == 0 {

@@ -75,8 +75,7 @@ type question struct {
 	taskState
 }
 
-// taskState is a shim's answer. The error is ErrUnresponsive if there was none, and NotFound
-// if there is no task.
+// taskState is a shim's answer. Errors: ErrUnresponsive, or NotFound without a task.
 type taskState = outcome[*task.Process]
 
 func newShims(r *records, runtime *runc, groups *cgroups, grace time.Duration) *shims {
@@ -146,8 +145,7 @@ func (s *shims) kill(ctx context.Context, r *tasksapi.KillRequest) error {
 	return err
 }
 
-// wait returns the exit status of a process; exec is the ID of a command, or "". It takes
-// as long as the process runs, whether or not its shim responds.
+// wait returns an exit status, whether or not the shim responds; exec: a command's ID, or "".
 func (s *shims) wait(ctx context.Context, id, exec string) <-chan outcome[int] {
 	return begin(func() (int, error) {
 		got, err := s.api().Wait(ctx, &tasksapi.WaitRequest{ContainerID: id, ExecID: exec})
@@ -207,8 +205,7 @@ func (s *shims) check(ctx context.Context, id string) taskState {
 	}
 }
 
-// ask asks for one container's task, and notes whether its shim responds. It goes on after
-// ctx ends, for at most stateTimeout.
+// ask notes whether the shim responds, even after ctx ends, for at most stateTimeout.
 func (s *shims) ask(ctx context.Context, id string) *question {
 	q := &question{begun: time.Now(), done: make(chan struct{})}
 	s.mu.Lock()
@@ -223,8 +220,7 @@ func (s *shims) ask(ctx context.Context, id string) *question {
 	return q
 }
 
-// query returns a shim's answer within stateTimeout. While this process works on the task,
-// any answer will do: the shim may be unable to tell the state.
+// query waits for stateTimeout. While this process works on the task, any answer will do.
 func (s *shims) query(ctx context.Context, id string) taskState {
 	ctx, cancel := context.WithTimeout(ctx, min(stateTimeout, s.grace))
 	defer cancel()
@@ -252,8 +248,7 @@ func (s *shims) query(ctx context.Context, id string) taskState {
 	}
 }
 
-// poll asks until the state is known: a shim that is about to end, or was just given other
-// work, may not tell it at once.
+// poll asks until the state is known: a busy or ending shim may not tell it at once.
 func (s *shims) poll(ctx context.Context, id string) (*task.Process, error) {
 	for {
 		got, err := s.get(ctx, id, "")
@@ -334,8 +329,7 @@ func (s *shims) standing(id string) standing {
 	}
 }
 
-// isSilent reports whether the shim of a container is silent, and asks it again when due:
-// perhaps no one else does.
+// isSilent also asks the shim again when due: perhaps no one else does.
 func (s *shims) isSilent(ctx context.Context, id string) bool {
 	now := s.standing(id)
 	if now.due {
@@ -397,8 +391,7 @@ func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
 	}
 }
 
-// with calls do. If the container's shim does not respond, it waits until it does, kills it
-// after its grace time, and calls do again.
+// with retries do after the container's shim responds, or was killed after its grace time.
 func (s *shims) with(ctx context.Context, id string, do func() error) error {
 	err := do()
 	for errors.Is(err, ErrUnresponsive) && ctx.Err() == nil {
@@ -440,8 +433,7 @@ func (s *shims) awaitGroup(ctx context.Context, project string) error {
 	return nil
 }
 
-// end kills the shim of a container with everything it runs, unless it responds by now, and
-// waits until containerd has noticed.
+// end kills a shim with all it runs, unless it responds, and waits for containerd to notice.
 func (s *shims) end(ctx context.Context, id string) error {
 	select {
 	case s.ending <- struct{}{}:

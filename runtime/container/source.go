@@ -64,8 +64,7 @@ const maxLinks = 40
 
 func isKernels(name string) bool { return name == "proc" || name == "sys" }
 
-// FindSources records in a project where the device paths that it mounts or opens lead. Paths
-// in known lead where known says.
+// FindSources sets where the project's device paths lead: where known says, else now.
 func FindSources(p *compose.Project, known map[string]string) {
 	eachSource(p, func(path string, real *string) {
 		if found := known[path]; found != "" {
@@ -76,8 +75,7 @@ func FindSources(p *compose.Project, known map[string]string) {
 	})
 }
 
-// Sources returns the paths that FindSources found, with where they lead, except those in
-// /dev, which lead wherever the device currently has them lead.
+// Sources returns what FindSources set, except in /dev, where links may change.
 func Sources(p *compose.Project) map[string]string {
 	found := make(map[string]string)
 	eachSource(p, func(path string, real *string) {
@@ -176,8 +174,7 @@ func makePrivateMount(at string) error {
 	return unix.Mount("", at, "", unix.MS_PRIVATE|unix.MS_REC, "")
 }
 
-// openReal opens a path as a location only (O_PATH), and fails if a link is on the way. A
-// directory that is mounted on demand is mounted first.
+// openReal opens a location (O_PATH) without links. It triggers mounts on demand.
 func openReal(path string) (*os.File, error) {
 	f, err := openWithoutLinks(path + "/.")
 	if errors.Is(err, unix.ENOTDIR) {
@@ -249,8 +246,7 @@ func checkLink(path, real string) error {
 
 func inDev(path string) bool { return strings.HasPrefix(path, "/dev/") }
 
-// openInRoot opens path as a location only, as a process with that root would: no link leads
-// out, even if links change meanwhile.
+// openInRoot opens a location as if root were the root directory: no link leads out.
 func openInRoot(root, path string) (*os.File, error) {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -261,8 +257,7 @@ func openInRoot(root, path string) (*os.File, error) {
 		func() (*os.File, error) { return openInRootSlowly(root, path) })
 }
 
-// openResolved opens path, relative to the directory dir, as a location only. slowly does
-// so before Linux 5.6.
+// openResolved opens a location from the directory dir on; slowly: before Linux 5.6.
 func openResolved(dir int, path string, resolve uint64, slowly func() (*os.File, error)) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
 	for {
@@ -340,8 +335,7 @@ func (p *paths) bindForStart(id string, l Labels) (undo func(), err error) {
 	return undo, nil
 }
 
-// openSubpath opens a part of a volume. A container with the whole volume may change it at
-// any time.
+// openSubpath opens a part of a volume, which containers with the volume may change.
 func openSubpath(volume, path string) (*os.File, error) {
 	f, err := openInRoot(volume, path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -41,7 +41,6 @@ type Config struct {
 	WorkingDir string                     // of the project
 }
 
-// placing is what a specification depends on beside configuration and host.
 type placing struct {
 	*paths
 	id      string
@@ -118,8 +117,7 @@ func newSpec(c Config, h Host, at placing) (*specs.Spec, error) {
 	return spec, nil
 }
 
-// addInit runs the command under a small process 1, which passes on signals and reaps
-// orphans. It may hold the command's standard input open.
+// addInit adds a process 1 that passes on signals, reaps orphans and may hold input open.
 func addInit(spec *specs.Spec, program string, holdsInput bool) error {
 	args := []string{initPath, "--"}
 	if holdsInput {

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	// drainIdle is how long the output of an ended command may pause before it is considered
-	// over: a process it left behind may keep the pipe open.
+	// drainIdle ends the wait for output if a process left behind keeps the pipe open.
 	drainIdle = time.Second
 
 	// drainMax is more than the pipes between an ended command and us can hold.
@@ -88,8 +87,7 @@ func (x *execution) listen(path string, to io.Writer) error {
 	return nil
 }
 
-// copy passes on what the command writes. If it cannot, it still reads, so that the command
-// goes on.
+// copy passes on output. It reads even if it cannot, so that the command goes on.
 func (o *outlet) copy() error {
 	block := make([]byte, copyBlock)
 	_, err := io.CopyBuffer(struct{ io.Writer }{o.to}, o, block)
@@ -99,8 +97,7 @@ func (o *outlet) copy() error {
 	return err
 }
 
-// end says that the command has ended: its output is still read, but a process that inherited
-// the pipe is not waited for.
+// end does not wait for processes that the ended command left behind with the pipe.
 func (o *outlet) end() {
 	o.ended.Store(true)
 	_ = o.f.SetReadDeadline(time.Now().Add(drainIdle)) // FIFOs support deadlines

@@ -106,8 +106,7 @@ func (c *Containers) RemoveLeftovers(ctx context.Context) (err error) {
 	return err
 }
 
-// endLeases ends the leases of containers that a killed agent was creating; containerd then
-// collects their snapshots.
+// endLeases ends a killed agent's leases, so that containerd collects their snapshots.
 func (c *Containers) endLeases(ctx context.Context) error {
 	service := c.o.Client.LeasesService()
 	left, err := service.List(ctx, fmt.Sprintf("labels.%q==%q", leaseLabel, c.o.StateDir))
@@ -122,8 +121,7 @@ func (c *Containers) endLeases(ctx context.Context) error {
 	return nil
 }
 
-// end ends the commands with these directories concurrently, and returns those that could
-// not be ended.
+// end ends commands at the same time, and returns those that could not be ended.
 func (es *execs) end(ctx context.Context, dirs []string) (left []string, err error) {
 	errs := make([]error, len(dirs))
 	var ending sync.WaitGroup
@@ -167,8 +165,7 @@ func (es *execs) endOne(ctx context.Context, dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// openFIFOs opens both ends of the FIFOs in a directory: a shim that starts a command waits
-// for the other end, and does not answer meanwhile.
+// openFIFOs opens both ends: a shim that starts a command waits for the other end.
 func openFIFOs(dir string) (opened []*os.File, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

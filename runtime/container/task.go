@@ -50,8 +50,7 @@ func isUp(t *task.Process) bool {
 	return t.GetStatus() == task.Status_RUNNING || t.GetStatus() == task.Status_PAUSED
 }
 
-// Start runs the process of a container. A running one is left as it is; a task that ended
-// or never started is replaced.
+// Start leaves a running container as it is, and replaces a task that ended or never started.
 func (c *Containers) Start(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -152,8 +151,7 @@ func (t *tasks) untilClear(ctx context.Context, id string, start func() error) e
 		case lost == maxLostShims, errors.Is(err, ErrBlocked):
 			return err
 		case isLostShim(err, id):
-			// It was to share the shim of its group, which ended with the group's last container. The
-			// next attempt finds none and starts one.
+			// The shim ended with the group's last container. The next attempt starts one.
 			lost++
 			wait *= 2
 			if lost == maxLostShims {
@@ -219,7 +217,6 @@ func isLostShim(err error, id string) bool {
 		is("shim") && is("dial unix")
 }
 
-// undo removes a task that could not be started, and returns why.
 func (t *tasks) undo(ctx context.Context, id string, why error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
@@ -296,8 +293,7 @@ func (c *Containers) stop(ctx context.Context, id string, grace *time.Duration) 
 	return c.tasks.delete(ctx, id)
 }
 
-// runHooks runs the hooks before a container is stopped, each for at most the stop timeout.
-// Their failures do not prevent the stop.
+// runHooks gives each hook the stop timeout. Their failures do not prevent the stop.
 func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
 	for n, hook := range l.PreStop {
 		limited, cancel := context.WithTimeout(ctx, max(l.StopGrace, time.Second))
@@ -309,8 +305,7 @@ func (c *Containers) runHooks(ctx context.Context, id string, l Labels) {
 	}
 }
 
-// kill sends a signal, and reports whether a process got it; none does if it has ended, or
-// runc has forgotten it.
+// kill reports whether a process got the signal; none has if it ended or runc forgot it.
 func (t *tasks) kill(ctx context.Context, id string, signal unix.Signal, all bool) (told bool, err error) {
 	err = t.shims.kill(ctx, &tasksapi.KillRequest{ContainerID: id, Signal: uint32(signal), All: all})
 	switch {
@@ -323,8 +318,7 @@ func (t *tasks) kill(ctx context.Context, id string, signal unix.Signal, all boo
 	}
 }
 
-// sleep waits for the end of a process, of d or of ctx, and reports whether it was not d. A
-// broken wait counts as an end: the caller looks again.
+// sleep reports an end of the process or ctx before d. So does a failed wait: callers recheck.
 func sleep(ctx context.Context, ended <-chan outcome[int], d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -76,8 +76,7 @@ func wellFormed(text []byte, numbers int) []byte {
 	return kept.Bytes()
 }
 
-// readAccounts reads a file of accounts with this many numbers per line; a missing file is
-// empty.
+// readAccounts reads lines with this many numbers; a missing file is empty.
 func readAccounts(root, path string, numbers int) ([]byte, error) {
 	// root may be that of a running container, which can change links meanwhile.
 	place, err := openInRoot(root, path)

@@ -42,8 +42,7 @@ type volumes struct {
 	*paths
 	*records
 
-	// naming is held for reading while a container is created, when its volumes exist but no
-	// record names them; for writing while volumes are removed.
+	// naming guards new volumes without a record: read while creating, write while removing.
 	naming sync.RWMutex
 
 	mounting singleflight.Group // by mount point
@@ -60,8 +59,7 @@ func (v Volume) check() error {
 	return v.checkType()
 }
 
-// EnsureVolume makes a missing volume: an empty directory, or the mount that its type asks
-// for. It only looks for one of another project.
+// EnsureVolume makes a missing directory or mount. It only looks for another project's.
 func (vs *volumes) EnsureVolume(ctx context.Context, project string, v Volume) error {
 	if err := v.check(); err != nil {
 		return err
@@ -96,7 +94,6 @@ func (vs *volumes) ensure(ctx context.Context, project string, v Volume) error {
 	return errors.Join(tree.Sync(filepath.Dir(dir)), tree.Sync(vs.volumesDir()))
 }
 
-// mountedVolumes are the volumes of a complete configuration.
 type mountedVolumes struct {
 	list   []Volume
 	byName map[string]int // index in list by the configuration's name for it
@@ -174,8 +171,7 @@ func (c Config) volumeName(m compose.Mount) string {
 	return m.Volume
 }
 
-// find looks for an external volume: PROJECT_VOLUME of another project, else the directory
-// of that name that somebody made by hand for all projects.
+// find looks for PROJECT_VOLUME of another project, else a directory made by hand.
 func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 	if !compose.ValidName(name) {
 		return Volume{}, fmt.Errorf("%.80q is not a volume name", name)
@@ -217,8 +213,7 @@ func (vs *volumes) find(ctx context.Context, name string) (Volume, error) {
 	return Volume{}, fmt.Errorf("external volume %s: %w: use PROJECT_VOLUME of another project, or create the directory %s", name, ErrNotFound, byHandDir)
 }
 
-// fillVolume fills an empty volume that no running container mounts with the image's content
-// at target.
+// fillVolume fills an empty volume that no running container mounts.
 func (c *Containers) fillVolume(ctx context.Context, project string, v Volume, root, target string) error {
 	dir := c.volumeDir(project, v)
 	if empty, err := isEmpty(dir); err != nil || !empty {
@@ -259,8 +254,7 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	if err := tree.SyncAll(into); err != nil || mounted {
 		return err
 	}
-	// The kernel lets a directory replace an empty one, which os.Rename refuses; a volume with
-	// content wins.
+	// The kernel replaces an empty directory, unlike os.Rename; a volume with content wins.
 	err = unix.Rename(into, dir)
 	if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("cannot fill volume: %w", err)
@@ -268,8 +262,7 @@ func fillVolume(dir, root, target string, mounted bool) (err error) {
 	return tree.Sync(filepath.Dir(dir))
 }
 
-// isEmpty reports whether a directory is empty. It reads only one name, however many there
-// are.
+// isEmpty reads only one name, however many there are.
 func isEmpty(dir string) (bool, error) {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {

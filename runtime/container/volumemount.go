@@ -89,8 +89,7 @@ func mountOnce(ctx context.Context, dir string, v Volume) error {
 	return nil
 }
 
-// mount returns what the kernel is to mount, without mount(8) or its programs for network
-// file systems.
+// mount needs neither mount(8) nor its programs for network file systems.
 func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	m := mount.Mount{Type: v.Type, Source: cmp.Or(v.Device, v.Type)}
 	for _, o := range v.Options {
@@ -134,8 +133,7 @@ func (v Volume) mount(ctx context.Context) (mount.Mount, error) {
 	return m, nil
 }
 
-// setAddress sets the option key to the address of a server: of the name in it, else of
-// host. The kernel resolves no names.
+// setAddress resolves the name in the option key, or host: the kernel resolves no names.
 func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	at := slices.IndexFunc(m.Options, func(o string) bool { return strings.HasPrefix(o, key+"=") })
 	if at >= 0 {
@@ -161,8 +159,7 @@ func setAddress(ctx context.Context, m *mount.Mount, key, host string) error {
 	return nil
 }
 
-// isMounted reports whether something is mounted at dir, without touching it: a file server
-// that is gone would not answer.
+// isMounted does not touch dir: a file server that is gone would not answer.
 func isMounted(dir string) (mounted bool, err error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, os.ErrNotExist) {

@@ -47,7 +47,8 @@ type staleFlow struct {
 	host       map[netip.Addr]bool
 }
 
-// MatchConntrackFlow reports stale flows: Forward is the first packet, and answers come from Reverse's source.
+// MatchConntrackFlow reports whether a conversation has to end. Forward is its first
+// packet, and answers come from the source of Reverse.
 func (s staleFlow) MatchConntrackFlow(f *netlink.ConntrackFlow) bool {
 	if f.Forward.Protocol != unix.IPPROTO_UDP {
 		return false

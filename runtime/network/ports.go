@@ -142,12 +142,10 @@ func consistent(ports []Port) (good []Port, err error) {
 	return good, err
 }
 
-// listensLike reports whether both listen at the same address and port of the host.
 func (p Port) listensLike(q Port) bool {
 	return p.Protocol == q.Protocol && p.HostPort == q.HostPort && (p.HostIP == q.HostIP || p.anywhere() && q.anywhere())
 }
 
-// sameAs reports whether both are the same port, whoever owns it.
 func (p Port) sameAs(q Port) bool {
 	q.Owner = p.Owner
 	return p == q

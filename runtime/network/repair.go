@@ -30,7 +30,6 @@ type repairs struct {
 	took     time.Duration          // by the last look, without waiting for locks
 }
 
-// attempt is the last attempt at a repair.
 type attempt struct {
 	pause time.Duration // before the next one
 	next  time.Time
@@ -112,7 +111,6 @@ func (r *repairs) due(what string) bool {
 	return true
 }
 
-// ensure repairs a part if it is damaged and due.
 func (r *repairs) ensure(at *survey, p part) {
 	damage := at.damage(p.ensure)
 	if damage == "" || !r.due(p.what) {

@@ -17,7 +17,6 @@ const (
 	maxOptions     = 16
 )
 
-// resolver is the part of a resolv.conf that containers need.
 type resolver struct {
 	nameservers []netip.Addr
 	search      []string

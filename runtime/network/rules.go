@@ -236,7 +236,6 @@ func (r *ruleset) guard(f *family, guard guarding, bridges, published, published
 	return containers
 }
 
-// empty reports whether the table would do nothing.
 func (r ruleset) empty() bool {
 	return !r.host.closed && !slices.ContainsFunc(r.sets, func(s *set) bool { return len(s.elements) > 0 })
 }
@@ -254,7 +253,6 @@ func (r *ruleset) set(name string, key ...nftables.SetDatatype) *set {
 	return s
 }
 
-// mapping is a map to the port of a container.
 func (r *ruleset) mapping(name string, key ...nftables.SetDatatype) *set {
 	s := r.set(name, key...)
 	s.IsMap, s.DataType = true, nftables.MustConcatSetType(r.family.address, nftables.TypeInetService)
