@@ -19,19 +19,19 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// The limits of the process that reads a damaged database. A sound one stays far below
-// them: half a gigabyte takes a tenth of the memory.
+// Limits of the process that reads a damaged database. A sound one stays far below: half a gigabyte
+// takes a tenth of the memory.
 const (
 	apartDeadline = 2 * time.Minute
 	apartMemory   = 256 << 20
 	apartStack    = 32 << 20
-	// apartText is how much is kept of what a process says when it dies.
+	// apartText bounds the kept error output of a dying process.
 	apartText = 512
-	// goDied is the exit status of a Go program that panics, or that Go ends.
+	// goDied is the exit status of a Go program that panics or is ended by the runtime.
 	goDied = 2
 )
 
-// apartName is the verb of that process. No person needs it, so no help mentions it.
+// apartName is the verb of that process. It is for internal use, so help does not mention it.
 const apartName = "apart"
 
 func (c *cli) workApart(f *command.Flags) command.Action {
@@ -39,8 +39,8 @@ func (c *cli) workApart(f *command.Flags) command.Action {
 	f.Own = 0
 	return func(_ context.Context, job []string) error {
 		debug.SetMaxStack(apartStack)
-		// If memory runs out, this process should be killed rather than the agent or a
-		// workload. Where that cannot be set, it runs all the same.
+		// If memory runs out, this process should be killed rather than the agent or a workload. A
+		// failure to set this does not matter.
 		_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
 		if err := unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: apartMemory, Max: apartMemory}); err != nil {
 			return fmt.Errorf("cannot bound memory: %w", err)
@@ -49,8 +49,7 @@ func (c *cli) workApart(f *command.Flags) command.Action {
 	}
 }
 
-// doApart has this program do jobs on databases in a process of its own, until ctx is
-// done.
+// doApart runs jobs on databases in another process of this program, until ctx is done.
 func doApart(ctx context.Context) store.Apart {
 	return func(job ...string) (io.ReadCloser, error) {
 		limited, cancel := context.WithTimeout(ctx, apartDeadline)
@@ -59,7 +58,7 @@ func doApart(ctx context.Context) store.Apart {
 			job: job[0] + " " + job[1], ctx: ctx, limited: limited, cancel: cancel,
 		}
 		p.cmd.Stderr = &p.said
-		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // or it keeps the next start from the database
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // or it would lock the database at the next start
 		out, err := p.cmd.StdoutPipe()
 		if err == nil {
 			err = p.cmd.Start()
@@ -82,12 +81,12 @@ type apartProcess struct {
 	cancel       context.CancelFunc
 }
 
-// Close waits for the process. Who kills it before its time, as the system does for
-// want of memory, says nothing about the database; nor does a system that refuses it
-// the memory (vm.overcommit_memory=2), although Go ends as it does at its own bound.
+// Close waits for the process. A kill from outside, as when the system lacks memory, says nothing
+// about the database; nor does a system that refuses memory (vm.overcommit_memory=2), although Go
+// then ends as at its own bound.
 func (p *apartProcess) Close() error {
 	defer p.cancel()
-	_ = p.ReadCloser.Close() // a process that still writes ends by that
+	_ = p.ReadCloser.Close() // ends a process that still writes
 	err := p.cmd.Wait()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -106,8 +105,8 @@ func (p *apartProcess) Close() error {
 	return fmt.Errorf("process for %q failed: %w: %s", p.job, err, line)
 }
 
-// isShort says that the system would refuse a process so many bytes of memory. It asks
-// for them as Go does, a few at a time, and uses none.
+// isShort reports that the system would refuse a process that many bytes of memory. It requests
+// them as Go does, a few at a time, and uses none.
 func isShort(bytes int) bool {
 	const step = 4 << 20
 	for ; bytes > 0; bytes -= step {
@@ -120,7 +119,7 @@ func isShort(bytes int) bool {
 	return false
 }
 
-// firstBytes keeps the first bytes that are written to it, up to apartText.
+// firstBytes keeps the first bytes written to it, up to apartText.
 type firstBytes []byte
 
 func (f *firstBytes) Write(data []byte) (int, error) {
@@ -128,7 +127,7 @@ func (f *firstBytes) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// checkDatabase looks at a database of containerd as the store does at its own.
+// checkDatabase checks a database of containerd as the store checks its own.
 func checkDatabase(ctx context.Context) func(path string) error {
 	return func(path string) error {
 		err := store.Check(doApart(ctx), path)

@@ -15,17 +15,16 @@ import (
 type decision struct {
 	verb     string // approve or reject
 	takes    string // for the usage
-	given    string // as Pending.Answer has it: approved or rejected
+	given    string // Pending.Answer: approved or rejected
 	question string
 	reason   string
-	all      bool // each change that waits
+	all      bool // every pending change
 	yes      bool // do not ask
 	give     func(*control.Client, context.Context, control.AnswerRequest) error
 }
 
-// approve lets a change happen that waits for it. It shows the change; whoever has
-// no terminal to be asked on approves what is shown, and nothing that is published
-// in between.
+// approve permits a pending change after showing it. Without a terminal for the question, it
+// approves exactly what it shows, and nothing published in between.
 func (c *cli) approve(f *command.Flags) command.Action {
 	d := &decision{verb: "approve", takes: "a deployment and optionally its revision, or --all", given: "approved", question: "Approve this?", give: (*control.Client).Approve}
 	f.BoolVar(&d.all, "all", false, "approve every pending change")
@@ -38,7 +37,7 @@ func (c *cli) reject(f *command.Flags) command.Action {
 	return c.answer(f, d)
 }
 
-// answer answers the change that the arguments name or, with all, each.
+// answer answers the change that the arguments name or, with all, every change.
 func (c *cli) answer(f *command.Flags, d *decision) command.Action {
 	yesFlag(f, &d.yes)
 	f.Takes(0, 2, d.takes)
@@ -55,8 +54,8 @@ func (c *cli) answer(f *command.Flags, d *decision) command.Action {
 	})
 }
 
-// decideOne answers the change of one deployment: that to the revision which is
-// named, or, if none is, to the one that waits now.
+// decideOne answers the change of one deployment: that to the named revision or else the pending
+// one.
 func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision, names []string) error {
 	revision := ""
 	if len(names) > 1 {
@@ -64,7 +63,7 @@ func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision,
 		if !isRevision(revision) {
 			return command.Usagef("invalid revision %q: use sha256: and at least the first %d digits", revision, minRevision)
 		}
-		d.yes = true // who names it knows what it is
+		d.yes = true // naming the revision confirms it
 	}
 	deployment, err := findDeployment(ctx, client, names[0])
 	if err != nil {
@@ -109,8 +108,8 @@ func (c *cli) decideAll(ctx context.Context, client *control.Client, d decision)
 	return errors.Join(errs...)
 }
 
-// decide shows a change and gives the answer to exactly that revision of it, after
-// it has asked on a terminal. Nothing is answered that was not shown.
+// decide shows a change and, after asking on a terminal, answers exactly that revision of it.
+// Nothing is answered that was not shown.
 func (c *cli) decide(ctx context.Context, client *control.Client, d decision, deployment *control.Deployment) (agreed bool, err error) {
 	change := deployment.Change
 	if change.Answer == d.given {
@@ -140,7 +139,7 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 	return true, nil
 }
 
-// superseded is the error about an answer to something else than what waits.
+// superseded is the error for an answer to another revision than the pending one.
 func superseded(d decision, now *control.Deployment) error {
 	return command.Hint(
 		fmt.Errorf("nothing was %s: another revision is pending now: %s", d.given, now.Change.Revision),
@@ -170,10 +169,10 @@ func waitsFor(change *control.Pending, but string) string {
 	return b.String()
 }
 
-// minRevision is how many digits of a revision have to be given.
+// minRevision is the minimum number of digits of a revision.
 const minRevision = 8
 
-// digits are those of a revision, which may be given without its algorithm.
+// digits returns a revision without its optional algorithm.
 func digits(revision string) string { return strings.TrimPrefix(revision, "sha256:") }
 
 func isRevision(text string) bool {

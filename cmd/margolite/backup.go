@@ -29,8 +29,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// A backup is a tar archive of these files, in this order. The last one has the sums of
-// the others, as sha256sum writes them; without it a backup is cut off.
+// A backup is a tar archive of these files, in this order. The last one has the sums of the others
+// in the format of sha256sum; a backup without it is truncated.
 const (
 	backupAbout    = "margolite-backup.json"
 	backupDatabase = "margolite.db"
@@ -40,8 +40,8 @@ const (
 
 const (
 	backupFormat = 1
-	// workFactor has scrypt take 32 MiB, which a small device can spare. The default of
-	// age takes 256. In return a passphrase has to be longer.
+	// workFactor makes scrypt use 32 MiB, which a small device can spare; the default of age takes
+	// 256 MiB. In return a passphrase must be longer.
 	workFactor    = 15
 	minPassphrase = 16
 )
@@ -50,11 +50,11 @@ type aboutBackup struct {
 	Format    int       `json:"format"`
 	Margolite string    `json:"margolite"` // version of the program
 	Made      time.Time `json:"made"`
-	Device    string    `json:"device"`            // its id
-	Machine   string    `json:"machine,omitempty"` // the id that follows from the machine itself; empty: none does
+	Device    string    `json:"device"`            // device id
+	Machine   string    `json:"machine,omitempty"` // id derived from the machine; empty: none
 }
 
-// identityFiles are the files that show who this device is, by their key.
+// identityFiles are the files of the device's identity, by configuration key.
 func identityFiles(cfg *config.Config) map[string]string {
 	w := cfg.WFM
 	files := map[string]string{
@@ -68,8 +68,8 @@ func identityFiles(cfg *config.Config) map[string]string {
 
 const deviceIDKey = "device.id"
 
-// onBackup is a command about the file of one backup; do gets that, the configuration,
-// and what a backup of this device says about it.
+// onBackup is a command about one backup file; do gets the file, the configuration, and the
+// description of this device in a backup.
 func (c *cli) onBackup(f *command.Flags, do func(ctx context.Context, file string, cfg *config.Config, about aboutBackup) error) command.Action {
 	f.Takes(1, 1, "the file of one backup")
 	return func(ctx context.Context, args []string) error {
@@ -81,7 +81,7 @@ func (c *cli) onBackup(f *command.Flags, do func(ctx context.Context, file strin
 		if err != nil && !errors.Is(err, errNoIdentity) {
 			return err
 		}
-		facts, _ := discover(ctx, cfg, "/")() // what cannot be discovered is empty
+		facts, _ := discover(ctx, cfg, "/")() // unknown facts are empty
 		about := aboutBackup{backupFormat, build.Version(), time.Now().UTC().Truncate(time.Second), device.ID, agent.DeviceID(facts.Identity)}
 		return do(ctx, args[0], cfg, about)
 	}
@@ -117,7 +117,7 @@ func (c *cli) writeBackup(ctx context.Context, file string, cfg *config.Config, 
 	return nil
 }
 
-// copyDatabase gives a copy of the database, from the agent if it runs.
+// copyDatabase returns a copy of the database, from the agent if it runs.
 func (c *cli) copyDatabase(ctx context.Context, cfg *config.Config) (io.ReadCloser, int64, error) {
 	database, size, err := control.Dial(socketPath(cfg)).Backup(ctx)
 	if !errors.Is(err, control.ErrNotRunning) {
@@ -141,7 +141,7 @@ func (c *cli) copyDatabase(ctx context.Context, cfg *config.Config) (io.ReadClos
 	return copied, info.Size(), nil
 }
 
-// saveBackup puts a backup in the place of path when all of it is on the medium.
+// saveBackup replaces path with a backup once it is durable.
 func saveBackup(path string, about aboutBackup, database io.Reader, size int64, secret []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return errors.New("it exists and is not a regular file")

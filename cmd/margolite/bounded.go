@@ -11,8 +11,8 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// boundDirs gives the directories in state.run that workloads fill a tmpfs of their own
-// each: what they write takes neither the memory of the device nor the room of the rest.
+// boundDirs puts each directory in state.run that workloads write to on a tmpfs of its own, so that
+// they exhaust neither the device's memory nor the rest of state.run.
 func boundDirs(cfg *config.Config) error {
 	err := boundDir(filepath.Join(cfg.State.Run, "locks"), "mode=1777,size=4m,nr_inodes=8192")
 	if cfg.Runtime.Logs.Dir == "" {
@@ -21,16 +21,15 @@ func boundDirs(cfg *config.Config) error {
 	return err
 }
 
-// boundDir mounts a tmpfs at dir, or gives the one that is there other options. It hides
-// nothing: a directory with files in it, as after an upgrade, stays as it is until the
-// next boot, as does a tmpfs that holds more than it should.
+// boundDir mounts a tmpfs at dir, or changes the options of an existing one. It hides nothing: a
+// directory with files, as after an upgrade, stays until the next boot, as does an overfull tmpfs.
 func boundDir(dir, options string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot prepare directory: %w", err)
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	err := unix.Mount("margolite", dir, "tmpfs", flags|unix.MS_REMOUNT, options)
-	if errors.Is(err, unix.EINVAL) { // none is there
+	if errors.Is(err, unix.EINVAL) { // not mounted yet
 		entries, readErr := os.ReadDir(dir)
 		if readErr != nil || len(entries) > 0 {
 			return readErr
@@ -38,7 +37,7 @@ func boundDir(dir, options string) error {
 		err = unix.Mount("margolite", dir, "tmpfs", flags, options)
 	}
 	if err != nil {
-		_ = os.Remove(dir) // who needs it makes it; it stays where it is in use
+		_ = os.Remove(dir) // recreated on demand; a busy one stays
 		return fmt.Errorf("cannot mount a tmpfs with %s at %s: %w", options, dir, err)
 	}
 	return nil

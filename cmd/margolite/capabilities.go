@@ -21,7 +21,7 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// capabilities shows the document that is reported, or would be.
+// capabilities shows the document that is, or would be, reported.
 func (c *cli) capabilities(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	root := f.String("root", "/", "describe the machine whose root file system is at `DIR`")
@@ -45,14 +45,14 @@ func (c *cli) capabilities(f *command.Flags) command.Action {
 			return err
 		}
 		var tree any
-		if err := yaml.Unmarshal(doc, &tree); err != nil { // which JSON is, too
+		if err := yaml.Unmarshal(doc, &tree); err != nil { // JSON is YAML
 			return fmt.Errorf("cannot read the capabilities: %w", err)
 		}
 		return c.printYAML(tree)
 	}
 }
 
-// describe writes the document about a machine without asking its agent.
+// describe builds the document about a machine without its agent.
 func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMessage, error) {
 	facts := discover(ctx, cfg, root)
 	device, err := deviceAs(cfg, root, facts)
@@ -62,9 +62,9 @@ func describe(ctx context.Context, cfg *config.Config, root string) (json.RawMes
 	return agent.Describe(device, facts, slog.New(slog.DiscardHandler))
 }
 
-// discover reads what the machine offers whose files are below root. Of this
-// one it counts what the program was built for, which may be less than what its
-// kernel runs: that is what images are chosen by.
+// discover reads what the machine with its files below root offers. For this machine it uses the
+// architecture that the program was built for, which may be less than the kernel's: images are
+// chosen by it.
 func discover(ctx context.Context, cfg *config.Config, root string) func() (capability.Facts, error) {
 	o := capability.Options{StateDir: filepath.Join(root, cfg.State.Dir), Workloads: cfg.Runtime.Namespace}
 	if root == "/" {
@@ -96,7 +96,7 @@ func (c *cli) version(f *command.Flags) command.Action {
 	}
 }
 
-// names says whether a version as git describes it has an abbreviation of the commit.
+// names reports whether a version in the format of git describe contains the abbreviated commit.
 func names(version, commit string) bool {
 	return len(commit) >= 7 && strings.Contains(version, commit[:7])
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// printChange shows what waits to be done with a deployment, in the words of a
-// Compose file.
+// printChange shows the pending change of a deployment in the terms of a Compose file.
 func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	p := d.Change
 	needed := waitsForApproval(p)
@@ -37,7 +36,7 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	}
 }
 
-// nounOf is what a kind of change is called; an update is one.
+// nounOf returns the noun for a kind of change; "update" is one.
 func nounOf(kind string) string {
 	return cmp.Or(map[string]string{"install": "installation", "remove": "removal"}[kind], kind)
 }
@@ -102,7 +101,7 @@ func linesOf(s control.ServiceChange) []string {
 	return lines
 }
 
-// valueOf is a named value and what it is replaced by.
+// valueOf shows a named value and its replacement.
 func valueOf(v control.ValueChange) string {
 	switch {
 	case v.From == nil && v.To == nil:
@@ -132,7 +131,7 @@ func inBrackets(parts ...string) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// sizeIn is a size as people read it; empty: it is not known.
+// sizeIn shows a size for people; empty if unknown.
 func sizeIn(bytes int64) string {
 	if bytes <= 0 {
 		return ""
@@ -148,7 +147,7 @@ func shortDigest(digest string) string {
 	return algorithm + ":" + hex[:12]
 }
 
-// line is a text that others had a hand in as part of one line.
+// line makes untrusted text part of one line.
 func line(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(plain(text))
 }

@@ -52,8 +52,7 @@ func (f *findings) fine(object, text string) { f.add(object, "ok", text, "") }
 
 func (f *findings) failure(object, text, mend string) { f.add(object, failed, text, mend) }
 
-// warning is about something that the device can do without; ok where there is nothing
-// to mend.
+// warning reports a problem that the device can live with; ok if there is no fix to give.
 func (f *findings) warning(object, text, mend string) {
 	if mend == "" {
 		f.fine(object, text)
@@ -62,7 +61,7 @@ func (f *findings) warning(object, text, mend string) {
 	f.add(object, "warning", text, mend)
 }
 
-// judge warns of an error, and says text where there is none.
+// judge warns of an error, and reports text if there is none.
 func (f *findings) judge(object string, err error, mend, text string) {
 	if err != nil {
 		f.warning(object, err.Error(), mend)
@@ -71,8 +70,8 @@ func (f *findings) judge(object string, err error, mend, text string) {
 	f.fine(object, text)
 }
 
-// check says whether this device can do the job: one line for each thing, and
-// the mend for what is missing.
+// check shows whether this device can do the job: one line per aspect, and how to fix what is
+// missing.
 func (c *cli) check(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	return func(ctx context.Context, _ []string) error {
@@ -146,7 +145,7 @@ func (f *findings) device(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// embedded looks for what the containerd of this program needs.
+// embedded checks the requirements of the embedded containerd.
 func (f *findings) embedded(ctx context.Context, cfg *config.Config) {
 	problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 	for _, p := range problems {
@@ -165,9 +164,8 @@ func (f *findings) embedded(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// kernel compares the configuration of the kernel with what workloads may need. What
-// was tried out counts more: here an option may be missing that this version of the
-// kernel does without.
+// kernel checks the kernel's configuration for what workloads may need. Practical tests count more:
+// a missing option may be unnecessary in this kernel version.
 func (f *findings) kernel() {
 	const object = "kernel"
 	file, missing, err := kernel.Missing("/")
@@ -183,8 +181,8 @@ func (f *findings) kernel() {
 	}
 }
 
-// firewall looks at what the device's own firewall does to workloads, which can do
-// their job without what it drops.
+// firewall checks how the device's own firewall affects workloads, which work without what it
+// drops.
 func (f *findings) firewall(ctx context.Context) {
 	advice, err := network.Advice(ctx)
 	if err != nil {
@@ -195,8 +193,7 @@ func (f *findings) firewall(ctx context.Context) {
 	}
 }
 
-// registries looks at the files that registries need. Only what comes from there is out
-// of reach without them.
+// registries checks the files for registries. Without them only those registries are out of reach.
 func (f *findings) registries(cfg *config.Config) {
 	for _, host := range slices.Sorted(maps.Keys(cfg.Registries)) {
 		r := cfg.Registries[host]
@@ -224,8 +221,8 @@ func (f *findings) preload(cfg *config.Config) {
 	}
 }
 
-// keys looks whether packages can be verified, where the configuration says by which
-// keys: a document may name one, and few do.
+// keys checks whether packages can be verified, if the configuration names the keys: documents may
+// name a key, but few do.
 func (f *findings) keys(cfg *config.Config) {
 	const object = "policy.keys"
 	if len(cfg.Policy.Keys) == 0 {
@@ -283,7 +280,7 @@ func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// broken makes a finding of an error, with the mend if it knows one.
+// broken reports an error, with its fix if it has one.
 func (f *findings) broken(object string, err error) {
 	mend := "check wfm in the configuration, and the network"
 	var known interface{ Mend() string }
@@ -293,10 +290,10 @@ func (f *findings) broken(object string, err error) {
 	f.failure(object, err.Error(), mend)
 }
 
-// asRoot is the mend where nothing but the rights of root is missing.
+// asRoot is the fix if only root's permissions are missing.
 const asRoot = "run this command as root"
 
-// unlessDenied is the mend for an error, unless the rights of root would do.
+// unlessDenied returns the fix for an error, unless root's permissions would suffice.
 func unlessDenied(err error, mend string) string {
 	if os.Geteuid() != 0 && errors.Is(err, os.ErrPermission) {
 		return asRoot
@@ -326,8 +323,7 @@ func (f *findings) directory(object, dir string) {
 	f.warning(object, fmt.Sprintf("%s, %d MiB free", dir, free>>20), mend)
 }
 
-// maxSocketPath is how long the path of a socket may be: the kernel has 108
-// bytes for it, the last of which is zero.
+// maxSocketPath bounds a socket's path: the kernel has 108 bytes with the final zero.
 const maxSocketPath = 107
 
 func (f *findings) socketPath(cfg *config.Config) {

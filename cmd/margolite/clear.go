@@ -15,9 +15,9 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// clear takes everything down that runs on this device, after it has asked, and
-// with it what only the kernel remembers: links, rules, control groups. Volumes,
-// images and records stay: an agent that is started again brings all of it back.
+// clear removes everything that runs on this device, after asking, and what remains in the kernel:
+// links, rules, control groups. Volumes, images and records stay: a restarted agent restores all of
+// it.
 func (c *cli) clear(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)
@@ -45,14 +45,14 @@ func (c *cli) clear(f *command.Flags) command.Action {
 		for _, name := range projects {
 			fmt.Fprintf(c.out, "removed %s\n", name)
 		}
-		if err == nil { // nothing runs that could write there
+		if err == nil { // nothing is left that could write there
 			err = unboundDirs(cfg)
 		}
 		return errors.Join(err, w.Close())
 	}
 }
 
-// withdraw tells the WFM that this device is given up, as far as it can be told.
+// withdraw tells the WFM, if possible, that this device is decommissioned.
 func (c *cli) withdraw(ctx context.Context, cfg *config.Config) {
 	told, err := func() (told bool, err error) {
 		if cfg.WFM.URL == "" {

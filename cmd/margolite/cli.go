@@ -26,7 +26,7 @@ type cli struct {
 	configFile string
 	json       bool
 	project    composeProject
-	lasting    atomic.Bool // it cleans up after an interrupt, and may take its time
+	lasting    atomic.Bool // cleans up after an interrupt, and may take time for it
 }
 
 func (c *cli) commands() []command.Command {
@@ -65,7 +65,7 @@ func (c *cli) commands() []command.Command {
 	}
 }
 
-// program is the command line of margolite. What it prints may quote a server.
+// program is the command line of margolite. Its output may quote a server.
 func (c *cli) program() *command.Program {
 	return &command.Program{
 		Name:  "margolite",
@@ -91,8 +91,7 @@ func (c *cli) main(ctx context.Context, args []string) int {
 	return c.program().Main(ctx, args)
 }
 
-// load reads the configuration. Where the default file is missing, the
-// defaults stand, if required is false.
+// load reads the configuration. If it is not required, a missing default file means the defaults.
 func (c *cli) load(required bool) (*config.Config, error) {
 	cfg, err := config.Load(c.configFile)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,9 +14,8 @@ import (
 
 const collectorWait = 2 * time.Second
 
-// collector looks for the collector that a device has to have that runs workloads
-// (OBS-01), also at the standard addresses. Its capabilities say that there is one in
-// any case (CAP-04).
+// collector checks for the collector that a device with workloads must have (OBS-01), also at the
+// standard addresses. The capabilities claim one in any case (CAP-04).
 func (f *findings) collector(ctx context.Context, cfg *config.Config, standard []string) {
 	const object = "collector"
 	before := len(*f)
@@ -31,7 +30,7 @@ func (f *findings) collector(ctx context.Context, cfg *config.Config, standard [
 		case err == nil:
 			f.fine(object, fmt.Sprintf("%s answers, as %s says", at.url, at.key))
 		case errors.As(err, &unknown) && at.key != "metrics.otlp":
-			// It may be a service, by its name in the network of a project.
+			// It may be a service, named in the network of a project.
 			f.fine(object, fmt.Sprintf("%s is not checked: its name may be known inside containers only", at.url))
 		default:
 			f.warning(object, fmt.Sprintf("%s does not answer: %v", at.url, err), "start a collector there, or correct "+at.key)
@@ -63,7 +62,7 @@ func answers(ctx context.Context, address string) error {
 func addressOf(s string) string {
 	u, err := url.Parse(s)
 	if err != nil {
-		return s // the configuration knows better
+		return s // the configuration takes precedence
 	}
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// compose runs a Compose file without a WFM: through the agent where one runs,
-// else with the same runtime in this process.
+// compose runs a Compose file without a WFM: through a running agent, otherwise with the same
+// runtime in this process.
 func (c *cli) compose(f *command.Flags) command.Action {
 	c.composeFlags(f) // as in compose -f FILE up
 	var names []string
@@ -34,16 +34,15 @@ func (c *cli) compose(f *command.Flags) command.Action {
 	}
 }
 
-// reached is the way to the containers of this machine.
+// reached gives access to the containers of this machine.
 type reached struct {
 	control.Projects
-	// supervise looks after what runs until ctx is done, as the agent does; nil
-	// where an agent does.
+	// supervise maintains what runs until ctx is done, as an agent does; nil if an agent runs.
 	supervise func(ctx context.Context) error
 }
 
-// withProjects calls do with the agent, if one runs, else with a runtime in
-// this process that leaves the containers running when it is done.
+// withProjects calls do with the running agent, otherwise with a runtime in this process that
+// leaves the containers running.
 func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	client, cfg, err := c.client()
 	if err != nil {

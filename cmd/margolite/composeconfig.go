@@ -10,8 +10,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// composeConfig prints the project as it was understood, or says what is not
-// supported. It touches nothing.
+// composeConfig prints the interpreted project, or what is unsupported. It changes nothing.
 func (c *cli) composeConfig(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	c.jsonFlag(f)

@@ -14,8 +14,8 @@ func yesFlag(f *command.Flags, yes *bool) {
 	f.BoolVar(yes, "yes,y", false, "do not ask for confirmation")
 }
 
-// confirm asks before something is done that was shown, unless --yes was given. The
-// error says that nothing was done and, where nobody can be asked, what to do instead.
+// confirm asks for confirmation, unless --yes was given. Its error says that nothing was done and,
+// if there is no terminal, what to do instead.
 func (c *cli) confirm(ctx context.Context, yes bool, question, nothing, instead string) error {
 	switch {
 	case yes:
@@ -28,12 +28,12 @@ func (c *cli) confirm(ctx context.Context, yes bool, question, nothing, instead 
 	return nil
 }
 
-// agreed asks, and takes nothing but yes for a yes.
+// agreed asks, and accepts only yes.
 func (c *cli) agreed(ctx context.Context, question string) bool {
 	fmt.Fprintf(c.err, "%s [y/N] ", question)
 	answers := make(chan string, 1)
-	go func() { // ends with the input, which nobody can interrupt
-		line, _ := bufio.NewReader(c.in).ReadString('\n') // no answer is a no
+	go func() { // ends with the input, which cannot be interrupted
+		line, _ := bufio.NewReader(c.in).ReadString('\n') // no answer means no
 		answers <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

@@ -11,7 +11,7 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// csr asks for a certificate with a key that is made here and stays here.
+// csr requests a certificate with a new key that never leaves the device.
 func (c *cli) csr(f *command.Flags) command.Action {
 	var id, name, key, out string
 	f.StringVar(&id, "id", "", "request an X.509-SVID for `SPIFFE-ID`: spiffe://DOMAIN/margo/wfm/WFM/client/CLIENT")

@@ -9,8 +9,7 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// deploymentOf finds the deployment that is named by its id, a unique beginning
-// of it, or its name.
+// deploymentOf finds a deployment by its id, a unique prefix of it, or its name.
 func deploymentOf(s *control.Status, name string) (*control.Deployment, error) {
 	var found *control.Deployment
 	var meant, all []string // their titles

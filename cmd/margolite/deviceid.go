@@ -17,13 +17,13 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// deviceOf says who this device is: by its configuration, else by the id that was made
-// for it, else by the machine.
+// deviceOf returns this device's identity: from the configuration, else the id generated for it,
+// else from the machine.
 func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
 	return deviceAs(cfg, "/", discover(ctx, cfg, "/"))
 }
 
-// deviceAs is deviceOf for a device whose root is elsewhere.
+// deviceAs is deviceOf for a device with another root.
 func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts, error)) (agent.Device, error) {
 	d := cfg.Device
 	if d.ID != "" {
@@ -39,7 +39,7 @@ func deviceAs(cfg *config.Config, root string, discover func() (capability.Facts
 	case !errors.Is(err, fs.ErrNotExist):
 		return d, fmt.Errorf("cannot read the device id: %w", err)
 	}
-	facts, _ := discover() // what is missing shows below
+	facts, _ := discover() // missing facts are handled below
 	if d.ID = agent.DeviceID(facts.Identity); d.ID == "" {
 		return d, command.Hint(errNoIdentity, "set device.id in the configuration, or start the agent, which makes one")
 	}
@@ -52,9 +52,8 @@ func madeDeviceID(root string, cfg *config.Config) string {
 	return filepath.Join(root, cfg.State.Dir, "device-id")
 }
 
-// identified is d, and where that has no id, with one that is made now. From then on it
-// is that, whatever the machine comes to say of itself. The caller has the store, thus
-// the folder, for itself.
+// identified returns d, with a new id if it has none. The id stays from then on, whatever the
+// machine reports later. The caller holds the store, and thereby the folder.
 func identified(cfg *config.Config, d agent.Device, err error) (agent.Device, error) {
 	if !errors.Is(err, errNoIdentity) {
 		return d, err

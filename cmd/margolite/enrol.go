@@ -13,9 +13,9 @@ import (
 
 const provisionInterval = 5 * time.Second
 
-// awaitWFM gives the configuration to run with. A device that was told of no WFM
-// waits for provisioning files, if there is a place for them, or for somebody who
-// corrects the configuration. Nil without an error: it was stopped before.
+// awaitWFM returns the configuration to run with. A device without a WFM waits for provisioning
+// files, if there is a place for them, or for a corrected configuration. Nil without an error: it
+// was stopped before.
 func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, error) {
 	cfg, err := c.load(true)
 	if err != nil || cfg.WFM.URL != "" {
@@ -33,7 +33,7 @@ func (c *cli) awaitWFM(ctx context.Context, manager *service) (*config.Config, e
 	for {
 		manager.alive()
 		var cfg *config.Config
-		err := contain.Call(func() (err error) { // the files are of whoever has put a stick in
+		err := contain.Call(func() (err error) { // the files are untrusted
 			cfg, err = c.enrol(logger)
 			return err
 		})

@@ -63,8 +63,7 @@ func (c *cli) composeExec(f *command.Flags) command.Action {
 	}
 }
 
-// execute runs a command with the streams of this process. The error has its
-// exit code, if that is not 0.
+// execute runs a command with the streams of this process. The error has its exit code, if not 0.
 func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Context, control.ExecRequest, control.ExecStreams) (int, error)) error {
 	for _, v := range e.env {
 		if !strings.Contains(v, "=") {
@@ -87,11 +86,11 @@ func (c *cli) execute(ctx context.Context, e *execFlags, run func(context.Contex
 			e.Env = append([]string{"TERM=" + kind}, e.Env...)
 		}
 		keyboard := int(c.in.(*os.File).Fd())
-		before, err := term.MakeRaw(keyboard) // every key is the program's
+		before, err := term.MakeRaw(keyboard) // every key goes to the program
 		if err != nil {
 			return fmt.Errorf("cannot set the mode of the terminal: %w", err)
 		}
-		defer func() { _ = term.Restore(keyboard, before) }() // the command has ended: no use for an error
+		defer func() { _ = term.Restore(keyboard, before) }() // the command has ended: errors do not matter
 		sizing, stop := context.WithCancel(ctx)
 		sizes, join := terminalSizes(sizing, c.out.(*os.File))
 		defer join()

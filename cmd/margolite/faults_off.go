@@ -4,8 +4,7 @@ package main
 
 import "time"
 
-// killAfterCommit, killAtStep and systemClock inject faults in builds with the tag faults;
-// in all others there are none.
+// killAfterCommit, killAtStep and systemClock inject faults only in builds with the tag faults.
 func killAfterCommit() func(string) { return nil }
 
 func killAtStep() func(string) { return nil }

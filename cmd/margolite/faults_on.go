@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// Builds with the tag faults kill themselves, as a power cut would, right after
-// the n-th durable commit of the store (MARGOLITE_KILL_AFTER_COMMIT=n) or at
-// the n-th mark of a step of the runtime (MARGOLITE_KILL_AT_STEP=n), and append
-// each commit and mark to MARGOLITE_TRACE before that, so that a test can
-// enumerate them all. At the mark that MARGOLITE_PANIC_AT_STEP names they panic, once.
+// Builds with the tag faults kill themselves, like a power cut, after the n-th durable commit of
+// the store (MARGOLITE_KILL_AFTER_COMMIT=n) or at the n-th step of the runtime
+// (MARGOLITE_KILL_AT_STEP=n). Before that they append each commit and step to MARGOLITE_TRACE, so
+// that a test can enumerate them. At the step named by MARGOLITE_PANIC_AT_STEP they panic, once.
 
 func killAfterCommit() func(string) { return killAt("commit", "MARGOLITE_KILL_AFTER_COMMIT") }
 
@@ -44,9 +43,8 @@ func killAt(kind, variable string) func(string) {
 	}
 }
 
-// systemClock is off by the duration in the file MARGOLITE_CLOCK, which may
-// change at any time. It gives no monotonic readings: these would be off as well,
-// as those of a clock that was set are not.
+// systemClock is off by the duration in the file MARGOLITE_CLOCK, which may change at any time. It
+// has no monotonic readings: they would be off as well, unlike those of a clock that was set.
 func systemClock() func() time.Time {
 	file := os.Getenv("MARGOLITE_CLOCK")
 	if file == "" {

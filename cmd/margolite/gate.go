@@ -19,11 +19,10 @@ func gateOf(cfg *config.Config) *policy.Gate {
 	return policy.New(o)
 }
 
-// whereLinksLead adds to the paths that may be mounted, or may not, where they lead on
-// this device: what is asked for has its links resolved, and /bin is a link on
-// many devices, /run on some. Links of what the site has opened are not followed:
-// a workload that may write there could make them. Only entries that close
-// something are, and those of the system that every device has.
+// whereLinksLead adds the targets of links to the mount rules: requested paths have their links
+// resolved, and /bin is a link on many devices, /run on some. Links of paths that the site opened
+// are not followed, since a workload that may write there could create them; only those of
+// restricting entries and of the system directories that every device has.
 func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.MountAccess {
 	system := policy.DefaultAllow().Mounts
 	closing := []policy.MountAccess{policy.MountNever, policy.MountBelow}
@@ -37,7 +36,7 @@ func whereLinksLead(mounts map[string]policy.MountAccess) map[string]policy.Moun
 		if _, said := mounts[real]; said || policy.CheckMount(real) != nil {
 			continue
 		}
-		if all[real] != policy.MountNever { // of several that lead there, the one that closes it
+		if all[real] != policy.MountNever { // if several lead there, the most restrictive wins
 			all[real] = access
 		}
 	}
@@ -52,12 +51,12 @@ func share(socket, group string) error {
 	return err
 }
 
-// noGroup is the mend where the group of the socket does not exist.
+// noGroup is the fix if the socket's group does not exist.
 func noGroup(group string) string {
 	return "create it with `groupadd --system " + group + "`, or set control.group to an existing one"
 }
 
-// group looks at who may use the control socket, where it matters.
+// group checks that the socket's group exists, and is set if changes need approval.
 func (f *findings) group(cfg *config.Config) {
 	const object = "control.group"
 	group := cfg.Control.Group

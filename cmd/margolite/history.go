@@ -44,7 +44,7 @@ func (c *cli) showHistory(ctx context.Context, client *control.Client, r control
 		if err != nil {
 			return err
 		}
-		// One that is gone is known to the journal alone, by its id.
+		// A removed deployment is known only to the journal, by its id.
 		if d, err := deploymentOf(s, r.Deployment); err == nil {
 			r.Deployment = d.ID
 		}
@@ -83,7 +83,7 @@ func textOf(e control.Entry) string {
 	return strings.Join(parts, ": ")
 }
 
-// cell is a text in one cell of a table; "-" where there is none.
+// cell returns a text for a table's cell; "-" if empty.
 func cell(text string) string {
 	if text = strings.Join(strings.Fields(text), " "); text == "" {
 		return "-"

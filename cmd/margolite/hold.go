@@ -82,7 +82,7 @@ func lockText(l control.Lock, now time.Time) string {
 	return fmt.Sprintf("by %s %s %s%s", holder, of, until, prefixed(": ", l.Reason))
 }
 
-// taken says since when a lock is held; empty: nobody knows.
+// taken says since when a lock is held; empty if unknown.
 func taken(l control.Lock, now time.Time) string {
 	if l.Since.IsZero() {
 		return ""

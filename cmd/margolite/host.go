@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// hostDirEnv is set in the container image of margolite and nowhere else. It names the directory of the
-	// host that the programs of the image are copied to and run from.
+	// hostDirEnv is set only in margolite's container image. It names the host's directory that the
+	// image's programs are copied to and run from.
 	hostDirEnv = "MARGOLITE_HOST_DIR"
 
-	// shimGroupEnv tells the shim which control group to run in, see cmd/containerd-shim-runc-v2.
+	// shimGroupEnv tells the shim its control group, see cmd/containerd-shim-runc-v2.
 	shimGroupEnv = "MARGOLITE_SHIM_CGROUP"
 	shimGroup    = "/margolite-shims"
 )
 
-// hostPrograms are the programs of the image. They lie beside each other.
+// hostPrograms are the image's programs, in one directory.
 var hostPrograms = []string{"containerd-shim-runc-v2", "margolite-init", "margolite"}
 
-// errNoHost says that the container engine keeps the host out of reach.
+// errNoHost reports that the container engine isolates this container from the host.
 var errNoHost = errors.New("cannot enter the namespaces of the host from this container")
 
-// leaveImage runs the command on the host where this program is that of a container image: then it returns only if
-// that fails.
+// leaveImage runs the command on the host if this program is in a container image; it then returns
+// only on failure.
 func (c *cli) leaveImage(args []string) error {
 	dir, ok := lookup(c.env, hostDirEnv)
 	if !ok {
@@ -43,16 +43,17 @@ func (c *cli) leaveImage(args []string) error {
 	if !onHost(dir) {
 		return enterHost(dir, args, c.env)
 	}
-	// A container engine kills what is in the control group of a container that ends.
+	// A container engine kills the control group of a container that ends.
 	return os.Setenv(shimGroupEnv, shimGroup)
 }
 
-// enterHost replaces this process by the same program on the host, and returns only if that fails. It keeps its process
-// id, standard streams and control group, so that the container engine still starts, stops, limits and logs it.
-// Everything else is the host's: files, mounts, network, runc.
+// enterHost replaces this process by the same program on the host, and returns only on failure. It
+// keeps its process id, standard streams and control group, so that the container engine still
+// starts, stops, limits and logs it. Everything else is the host's: files, mounts, network, runc.
 //
-// Workloads have to outlive the container, and with it every file and mount of the image. So the shim has to be
-// a file of the host and to mount there; and paths in Compose files and in the configuration mean the host's.
+// Workloads must outlive the container, and with it all files and mounts of the image. So the shim
+// must be a file of the host and mount there; and paths in Compose files and in the configuration
+// are the host's.
 func enterHost(dir string, args, env []string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("invalid %s=%s: use an absolute path", hostDirEnv, dir)
@@ -61,7 +62,8 @@ func enterHost(dir string, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	// Never unlocked: this thread gets other namespaces than the rest of the process, and the next program begins with it.
+	// Never unlocked: this thread gets other namespaces than the process, and the next program
+	// starts with it.
 	runtime.LockOSThread()
 	if err := joinHost(); err != nil {
 		return command.Hint(err, "start the container with --privileged and --pid=host, as root and without user namespaces")
@@ -77,8 +79,8 @@ func enterHost(dir string, args, env []string) error {
 	return err
 }
 
-// onHost says that this program is the one on the host already. What an engine runs in the container of an agent
-// joins the namespaces of the agent, and has the environment of the image.
+// onHost reports that this program is already the one on the host. Commands that an engine runs in
+// an agent's container join the agent's namespaces, but have the image's environment.
 func onHost(dir string) bool {
 	self, err := os.Executable()
 	if err != nil {
@@ -92,7 +94,7 @@ func onHost(dir string) bool {
 	return err == nil && os.SameFile(own, host)
 }
 
-// openPrograms opens the programs of the image while its files are in reach.
+// openPrograms opens the image's programs while its files are accessible.
 func openPrograms() (map[string]*os.File, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -119,16 +121,17 @@ func joinHost() error {
 	if os.SameFile(own, host) {
 		return fmt.Errorf("%w: process 1 is in this container", errNoHost)
 	}
-	// Threads of a process share a root directory, and nobody who shares one may enter a mount namespace.
+	// Threads share a root directory, and a process that shares one may not enter a mount
+	// namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("%w: %w", errNoHost, err)
 	}
-	// Mounts last: the others are found by the /proc of this container.
+	// Mounts last: the others are found through this container's /proc.
 	for _, kind := range []string{"cgroup", "ipc", "uts", "net", "mnt"} {
 		path := "/proc/1/ns/" + kind
 		ns, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) && kind != "mnt" {
-			continue // this kernel has none of the kind
+			continue // this kernel lacks the kind
 		}
 		if err != nil {
 			return fmt.Errorf("%w: %w", errNoHost, err)
@@ -142,9 +145,10 @@ func joinHost() error {
 	return nil
 }
 
-// installPrograms writes programs into dir, each at once and safe from a power cut. Two containers may start at the same time.
+// installPrograms writes programs into dir, each atomically and durably. Two containers may start
+// at the same time.
 func installPrograms(programs map[string]*os.File, dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil { // as the state directory, which it usually is in
+	if err := os.MkdirAll(dir, 0o711); err != nil { // like the state directory, its usual parent
 		return err
 	}
 	lock, err := os.Open(dir)
@@ -168,8 +172,8 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 	return lock.Sync()
 }
 
-// sameContent says whether the file at path has the content of wanted. One that cannot be
-// read has not, and is written again.
+// sameContent reports whether the file at path has the wanted content. An unreadable one counts as
+// different and is replaced.
 func sameContent(path string, wanted *os.File) bool {
 	file, err := os.Open(path)
 	if err != nil {

@@ -52,8 +52,8 @@ func (c *cli) colored() bool {
 	return isTerminal(c.out) && (!set || off == "")
 }
 
-// moment reads a time in one of the forms that Docker knows: a point in time, in
-// local time where it names no zone, seconds since 1970, or how long ago.
+// moment reads a time in Docker's forms: a point in time (local time unless it names a zone),
+// seconds since 1970, or a duration ago.
 func moment(to *time.Time, now time.Time) func(string) error {
 	return func(s string) error {
 		if d, err := time.ParseDuration(s); err == nil {
@@ -84,8 +84,8 @@ func (c *cli) logs(f *command.Flags) command.Action {
 	})
 }
 
-// composeLogs shows what the services of a Compose project print. -f is the
-// Compose file before the verb, and follows behind it, as with Docker.
+// composeLogs shows the output of a Compose project's services. As with Docker, -f means the
+// Compose file before the verb, and follow after it.
 func (c *cli) composeLogs(f *command.Flags) command.Action {
 	c.composeFlags(f)
 	l := &logsFlags{}

@@ -16,27 +16,26 @@ import (
 )
 
 const (
-	// gcPercent is how much garbage there may be, in percent of what is in use: half
-	// of Go's own choice. An agent at rest has little to collect.
+	// gcPercent is the allowed garbage in percent of live memory: half of Go's default. An idle
+	// agent has little to collect.
 	gcPercent = 50
-	// ownShare is the part of the machine that heap and stacks may have
-	// before more processor time goes to collecting garbage, and leastOwn what they
-	// may have in any case: with 16 MiB, a thousand deployments at once would take
-	// several times as long. It is no hard limit: what is in use stays.
+	// ownShare is the fraction of the machine's memory that heap and stacks may have before garbage
+	// collection works harder, and leastOwn a minimum: with 16 MiB, a thousand deployments at once
+	// would take several times as long. It is no hard limit: live memory stays.
 	ownShare = 4
 	leastOwn = 24 << 20
-	// restAfter is how long nothing has to happen until memory is given back.
+	// restAfter is how long the agent must be idle before memory is returned.
 	restAfter = 10 * time.Second
 )
 
-// boundMemory makes a process that runs containerd fit for the machine. What the user
-// says in Go's own variables counts, GOGC and GOMEMLIMIT.
+// boundMemory adapts a process that runs containerd to the machine's memory. The user's GOGC and
+// GOMEMLIMIT take precedence.
 func (c *cli) boundMemory(ctx context.Context) {
 	if own, _ := lookup(c.env, "GOGC"); own == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	if own, _ := lookup(c.env, "GOMEMLIMIT"); own == "" {
-		// A machine that does not tell its size has no limit.
+		// A machine of unknown size has no limit.
 		if memory, _ := capability.OwnMemory(ctx, "/"); memory > 0 {
 			debug.SetMemoryLimit(memoryLimit(memory))
 		}
@@ -47,11 +46,10 @@ func memoryLimit(memory uint64) int64 {
 	return int64(min(max(memory/ownShare, leastOwn), math.MaxInt64))
 }
 
-// thrift gives memory back whenever the agent has come to rest, after its start
-// and after each change. It costs a collection of garbage and, later, some page
-// faults that find their pages in the page cache.
+// thrift returns memory whenever the agent becomes idle, after its start and after each change.
+// This costs a garbage collection and, later, some page faults served from the page cache.
 type thrift struct {
-	stirred <-chan struct{} // the agent is not at rest
+	stirred <-chan struct{} // signals activity of the agent
 	program []span          // read-only parts of the program in memory
 }
 
@@ -70,15 +68,14 @@ func (t *thrift) run(ctx context.Context) error {
 	}
 }
 
-// giveBack returns to the kernel what garbage took, and lets go of the program's
-// own pages: most of what start and changes ran is not needed to poll. A page that
-// is needed comes back by itself, from the page cache or else from the medium; it
-// is only read, so that nothing can get lost. See build/README.md.
+// giveBack returns garbage to the kernel, and drops the program's own pages: most code that ran at
+// start and during changes is not needed for polling. Needed pages come back from the page cache or
+// the medium; they are read-only, so nothing is lost. See build/README.md.
 func (t *thrift) giveBack() {
 	debug.FreeOSMemory()
 	for _, s := range t.program {
-		// Not every kernel can (COLD is of Linux 5.4), and where a page is locked it
-		// stays: nothing is wrong then.
+		// Not every kernel supports this (COLD since Linux 5.4), and locked pages stay; neither
+		// matters.
 		for _, advice := range []uintptr{unix.MADV_COLD, unix.MADV_DONTNEED} {
 			_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, advice)
 		}
@@ -87,11 +84,11 @@ func (t *thrift) giveBack() {
 
 type span struct{ start, end uintptr }
 
-// programSpans are where the kernel has mapped the program's file to be read alone,
-// which stays so until the process ends. Other mappings are not for us: a database
-// may unmap its own at any moment, and memory of others take its place.
+// programSpans are the read-only mappings of the program's file, which stay until the process ends.
+// Other mappings must not be touched: a database may unmap its own at any moment, and other memory
+// may take its place.
 func programSpans() ([]span, error) {
-	file, err := os.Readlink("/proc/self/exe") // as the kernel writes it there, also of one that was replaced
+	file, err := os.Readlink("/proc/self/exe") // in the kernel's form, even if the file was replaced
 	maps, readErr := os.ReadFile("/proc/self/maps")
 	if err := errors.Join(err, readErr); err != nil {
 		return nil, fmt.Errorf("cannot find the program in memory: %w", err)
@@ -99,8 +96,7 @@ func programSpans() ([]span, error) {
 	return spansOf(string(maps), file), nil
 }
 
-// spansOf finds, in what the kernel tells of a process, the private mappings of a file
-// that cannot be written to.
+// spansOf finds the private, non-writable mappings of a file in a process's maps.
 func spansOf(maps, file string) []span {
 	var spans []span
 	for line := range strings.Lines(maps) {

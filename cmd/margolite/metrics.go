@@ -10,12 +10,11 @@ import (
 
 func (c *cli) metrics(*command.Flags) command.Action {
 	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error {
-		return client.Metrics(ctx, plainWriter{c.out}) // labels hold names of others
+		return client.Metrics(ctx, plainWriter{c.out}) // labels contain untrusted names
 	})
 }
 
-// collectorEnvironment is how workloads find the collector of this device
-// (OBS-08).
+// collectorEnvironment tells workloads this device's collector (OBS-08).
 func collectorEnvironment(c config.Collector) []string {
 	var env []string
 	for _, v := range []struct{ name, value string }{

@@ -11,11 +11,11 @@ import (
 	"github.com/margolite/margolite/runtime"
 )
 
-// redrawPause is the least time between two pictures of a transfer.
+// redrawPause is the minimum time between redraws of a transfer.
 const redrawPause = 50 * time.Millisecond
 
-// progress shows what happens to a project: on a terminal one line for each
-// object, which changes in place, else one line for each step that is done.
+// progress shows what happens to a project: on a terminal one line per object, updated in place;
+// otherwise one line per finished step.
 type progress struct {
 	out      io.Writer
 	terminal bool
@@ -50,7 +50,7 @@ func (p *progress) event(e control.Event) {
 	}
 }
 
-// say writes a line that stays.
+// say writes a permanent line.
 func (p *progress) say(text string) {
 	p.pulled()
 	p.erase()
@@ -72,7 +72,7 @@ func (p *progress) transfer(t control.Progress) {
 	}
 }
 
-// pulled says that transfers are over, as they are when something else begins.
+// pulled marks the transfers as done, when something else begins.
 func (p *progress) pulled() {
 	for i := range p.lines {
 		l := &p.lines[i]
@@ -86,11 +86,10 @@ func (p *progress) pulled() {
 	}
 }
 
-// downStep is told by compose down, for which the engine tells no steps.
+// downStep is reported by compose down, for which the engine reports no steps.
 const downStep = "remove container"
 
-// steps are what the engine does, in the words of docker compose. What is not
-// among them is not worth a line on a terminal.
+// steps are the engine's steps in the words of docker compose. Others are not shown on a terminal.
 var steps = []struct {
 	prefix            runtime.Kind
 	kind, begun, done string
@@ -157,8 +156,7 @@ func (p *progress) erase() {
 	p.drawn = 0
 }
 
-// draw replaces the picture. Lines that a small terminal has no room for are
-// the first ones, with which less happens.
+// draw replaces the shown lines. A small terminal omits the first ones, which change less.
 func (p *progress) draw() {
 	if !p.terminal || len(p.lines) == 0 {
 		return
@@ -186,5 +184,5 @@ func (p *progress) draw() {
 	}
 	picture.WriteString("\x1b[J")
 	p.drawn = len(lines)
-	_, _ = p.out.Write(picture.Bytes()) // what cannot be shown is no failure of the project
+	_, _ = p.out.Write(picture.Bytes()) // a failed display is no failure of the project
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// composeFiles are the names that are looked for when none is given, here and
-// then in the directories above; overrides are merged over what was found.
+// composeFiles are the default names, looked for here and then in the directories above; overrides
+// are merged over them.
 var (
 	composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
 	overrides    = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"}
@@ -25,8 +25,8 @@ var (
 // maxFiles bounds the Compose files of one project, as the agent does.
 const maxFiles = 16
 
-// composeProject is the project that the command line means. Its contents are those of
-// files that the agent cannot read.
+// composeProject is the project of the command line. Contents holds files that the agent cannot
+// read.
 type composeProject struct {
 	compose.Options
 	envFiles command.Texts
@@ -41,8 +41,8 @@ func (c *cli) composeFlags(f *command.Flags) {
 	f.StringVar(&p.WorkingDir, "project-directory", p.WorkingDir, "resolve relative paths in `DIR`; default: the directory of the first Compose file")
 }
 
-// findProject completes files, name and environment. Variables of the environment of
-// this process go before those of --env-file, these before those of .env.
+// findProject completes files, name and environment. This process's environment takes precedence
+// over --env-file, and that over .env.
 func (c *cli) findProject(ctx context.Context) error {
 	p := &c.project
 	p.Environment, p.Contents = map[string]string{}, map[string][]byte{}
@@ -60,7 +60,7 @@ func (c *cli) findProject(ctx context.Context) error {
 		maps.Copy(p.Environment, vars)
 		maps.Copy(p.Environment, own)
 	}
-	start, err := filepath.Abs(p.WorkingDir) // "" is the present directory
+	start, err := filepath.Abs(p.WorkingDir) // "" is the current directory
 	if err != nil {
 		return fmt.Errorf("cannot find project directory %s: %w", p.WorkingDir, err)
 	}
@@ -97,18 +97,19 @@ func (c *cli) findProject(ctx context.Context) error {
 	return nil
 }
 
-// isOurs says whether only this process can read a file: standard input, a pipe, or what it has open.
+// isOurs reports whether only this process can read a file: standard input, a pipe, or an open
+// file.
 func isOurs(file string) bool {
 	info, err := os.Stat(file)
 	return file == "-" || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") ||
 		err == nil && !info.Mode().IsRegular() && !info.IsDir()
 }
 
-// content reads such a file. What has more bytes than a Compose file may have is refused by who loads it.
+// content reads such a file. The loader rejects an oversized one.
 func (c *cli) content(ctx context.Context, file string) ([]byte, error) {
 	var content []byte
 	done := make(chan error, 1)
-	go func() { // ends with the input, which nobody can interrupt
+	go func() { // ends with the input, which cannot be interrupted
 		in := c.in
 		if file != "-" {
 			f, err := os.Open(file)
@@ -131,8 +132,8 @@ func (c *cli) content(ctx context.Context, file string) ([]byte, error) {
 	}
 }
 
-// findFiles looks for the Compose files: those given, those of COMPOSE_FILE,
-// else the usual names in a directory and above.
+// findFiles determines the Compose files: the given ones, those of COMPOSE_FILE, or the default
+// names in a directory and above.
 func (p *composeProject) findFiles(ctx context.Context, dir string) error {
 	if len(p.Files) > 0 {
 		return nil
@@ -157,9 +158,8 @@ func (p *composeProject) findFiles(ctx context.Context, dir string) error {
 	}
 }
 
-// variable is one that Compose itself looks at: of the environment, else of .env
-// in the project's directory. What is wrong with .env is said when the project
-// is loaded.
+// variable returns a variable that Compose itself uses: from the environment, else from .env in the
+// project's directory. Errors of .env are reported when the project is loaded.
 func (p *composeProject) variable(ctx context.Context, name string) string {
 	if value, ok := p.Environment[name]; ok {
 		return value
@@ -175,7 +175,7 @@ func (p *composeProject) variable(ctx context.Context, name string) string {
 	return vars[name]
 }
 
-// findName completes the name; the files are not needed if the name is given.
+// findName completes the name; no files are needed if the name is given.
 func (c *cli) findName(ctx context.Context) error {
 	p := &c.project
 	if name, _ := lookup(c.env, "COMPOSE_PROJECT_NAME"); p.ProjectName == "" && len(p.Files) == 0 {

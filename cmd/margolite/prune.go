@@ -30,7 +30,7 @@ func (c *cli) removeUnneeded(ctx context.Context, images, volumes, dry, yes bool
 	if err != nil {
 		return err
 	}
-	_, noRecords := os.Stat(databaseFile(cfg)) // of deployments, of an agent that does not run now
+	_, noRecords := os.Stat(databaseFile(cfg)) // deployments of an agent that is not running
 	if err := client.Ping(ctx); errors.Is(err, control.ErrNotRunning) && !errors.Is(noRecords, fs.ErrNotExist) {
 		return fmt.Errorf("cannot find out what deployments need: %w", err)
 	}

@@ -40,7 +40,7 @@ func (c *cli) listContainers(ctx context.Context, wanted []string, all, quiet, n
 		}
 		if w.supervise != nil {
 			for i := range services {
-				services[i].Health = nil // nobody probes while no agent runs
+				services[i].Health = nil // without an agent there are no probes
 			}
 		}
 		for _, name := range wanted {
@@ -75,7 +75,7 @@ func serviceNames(services []control.Service) []string {
 	return slices.Compact(names)
 }
 
-// printContainers prints one line for each container, as docker compose does.
+// printContainers prints one line per container, as docker compose does.
 func (c *cli) printContainers(services []control.Service) error {
 	now := time.Now()
 	w := table(c.out)
@@ -98,7 +98,7 @@ func imageOf(image string) string {
 	return name + "@" + shortDigest(digest)
 }
 
-// statusOf is the state of a container in the words of Docker.
+// statusOf returns the state of a container in Docker's words.
 func statusOf(s control.Service, now time.Time) string {
 	var status string
 	code := 0

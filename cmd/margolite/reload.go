@@ -15,10 +15,9 @@ import (
 	"github.com/margolite/margolite/runtime/contain"
 )
 
-// reload takes over a changed configuration at SIGHUP. What runs is not
-// touched, and no request or change is cut off. A configuration that is wrong
-// changes nothing. With one that says the same the WFM is asked soon, and what
-// failed is tried again soon: somebody may have mended what it names.
+// reload applies a changed configuration at SIGHUP, without touching what runs or cutting off a
+// request or change. An invalid configuration changes nothing. An unchanged one makes the next poll
+// and retries come soon: something that it refers to may have been fixed.
 type reload struct {
 	cli     *cli
 	signals <-chan os.Signal

@@ -30,16 +30,15 @@ import (
 const (
 	maxAbout    = 64 << 10
 	maxIdentity = 1 << 20
-	maxDatabase = 512 << 20 // as the store has it
-	// stagedSuffix is behind the names of files that a restore puts in place.
+	maxDatabase = 512 << 20 // the store's own bound
+	// stagedSuffix marks files that a restore is about to put in place.
 	stagedSuffix = ".restore"
-	stagedPlaces = "places.json" // in the directory of a restore: paths of such files
+	stagedPlaces = "places.json" // in the restore's directory: paths of such files
 )
 
-// stagedDir is the directory of a restore that is decided, below state.dir. It comes
-// into being by one rename, and that it is there says that the device is to become what
-// it holds: whoever pulls the plug before has changed nothing, and after it the next
-// start goes on.
+// stagedDir is the directory of a decided restore, below state.dir. One rename creates it, and its
+// existence commits the device to its content: a power cut before changes nothing, and after it the
+// next start continues.
 func stagedDir(state string) string { return filepath.Join(state, "restore") }
 
 func (c *cli) restore(f *command.Flags) command.Action {
@@ -62,7 +61,7 @@ func (c *cli) restoreBackup(ctx context.Context, path string, b *restoration) er
 		return err
 	}
 	defer file.Close()
-	own, err := openStore(ctx, cfg, limits.Bundle) // and keeps every agent away
+	own, err := openStore(ctx, cfg, limits.Bundle) // its lock keeps out every agent
 	if err != nil {
 		return err
 	}
@@ -78,18 +77,18 @@ func (c *cli) restoreBackup(ctx context.Context, path string, b *restoration) er
 	return nil
 }
 
-// restoration is one restore, up to the moment from which it is whole.
+// restoration is one restore until it is decided.
 type restoration struct {
 	config     *config.Config
 	here       aboutBackup // this device
-	another    bool        // the backup may be of another one
+	another    bool        // the backup may be from another device
 	passphrase string      // file; empty: this device keeps its identity
 	own        *store.Store
-	apart      store.Apart // looks at what came, which may be damaged
+	apart      store.Apart // reads the received database, which may be damaged
 
 	about  aboutBackup // the device in the backup
 	sealed []byte      // its identity
-	staged []string    // places of files whose next content is beside them
+	staged []string    // files whose new content is beside them
 }
 
 func (r *restoration) next() string { return stagedDir(r.config.State.Dir) + ".new" }
@@ -101,9 +100,9 @@ func (r *restoration) drop() {
 	}
 }
 
-// stage checks a backup and puts all of it beside what it is to replace.
+// stage checks a backup and puts its content beside what it will replace.
 func (r *restoration) stage(from io.Reader) error {
-	r.drop() // what a power cut has left
+	r.drop() // left by a power cut
 	if err := os.Mkdir(r.next(), 0o700); err != nil {
 		return err
 	}
@@ -137,14 +136,13 @@ func (r *restoration) stage(from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	r.staged = nil // from here on it is decided: nothing is dropped any more
+	r.staged = nil // decided: nothing may be dropped from here on
 	return store.Sync(r.config.State.Dir)
 }
 
 var errBackup = errors.New("it is damaged, cut off, or not a backup of margolite")
 
-// unpack reads an archive, which may be anybody's: names, kinds and sizes are those that
-// a backup has, or it is none.
+// unpack reads an untrusted archive: names, kinds and sizes must be those of a backup.
 func (r *restoration) unpack(archive *tar.Reader) error {
 	most := map[string]int64{backupAbout: maxAbout, backupDatabase: maxDatabase, backupIdentity: maxIdentity, backupSums: maxAbout}
 	sums := ""
@@ -156,7 +154,7 @@ func (r *restoration) unpack(archive *tar.Reader) error {
 		if limit, known := most[h.Name]; !known || h.Size > limit {
 			return errBackup
 		}
-		delete(most, h.Name) // each comes once
+		delete(most, h.Name) // each occurs once
 		sum := sha256.New()
 		content := io.TeeReader(archive, sum)
 		var text []byte
@@ -192,8 +190,8 @@ func (r *restoration) unpack(archive *tar.Reader) error {
 	}
 }
 
-// merge takes over from this device what may not go back. stranger says that this device
-// stays who it is, and the backup is of another one.
+// merge keeps from this device what must not go back. stranger: this device keeps its identity, and
+// the backup is from another one.
 func (r *restoration) merge(restored *store.Store, stranger bool) error {
 	m, has, err := restored.Manifest()
 	if err != nil {
@@ -214,7 +212,7 @@ func (r *restoration) merge(restored *store.Store, stranger bool) error {
 			"use a newer backup; a backup cannot bring an older manifest back",
 		)
 	}
-	m.ETag = "" // the WFM is asked for all of it
+	m.ETag = "" // the WFM is asked for everything
 	settings := map[string][]byte{}
 	take := func(names []string, always bool) {
 		for _, name := range names {
@@ -259,7 +257,7 @@ func (r *restoration) stageIdentity() error {
 	if err != nil {
 		return err
 	}
-	by.SetMaxWorkFactor(workFactor) // more is not ours, and takes memory
+	by.SetMaxWorkFactor(workFactor) // ours never need more, and it takes memory
 	plain, err := age.Decrypt(bytes.NewReader(r.sealed), by)
 	if err != nil {
 		return fmt.Errorf("cannot decrypt the identity: %w", err)
@@ -283,8 +281,8 @@ func (r *restoration) stageIdentity() error {
 	return nil
 }
 
-// finishRestore brings what a restore has decided to its places: by renames alone, which
-// can be done again. The database is the last.
+// finishRestore moves a decided restore into place: only by renames, which can be repeated. The
+// database is last.
 func finishRestore(state string) error {
 	staged := stagedDir(state)
 	dir, err := os.Open(staged)
@@ -304,7 +302,7 @@ func finishRestore(state string) error {
 		err = json.Unmarshal(text, &places)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // another process was faster
+		return nil // another process finished it
 	}
 	for _, path := range places {
 		if err == nil {
@@ -317,7 +315,7 @@ func finishRestore(state string) error {
 		}
 	}
 	if err == nil {
-		err = os.Rename(staged, staged+".new") // what is left of it says nothing any more
+		err = os.Rename(staged, staged+".new") // the rest no longer counts as a restore
 	}
 	if err != nil {
 		return fmt.Errorf("cannot finish a restore: %w", err)
@@ -325,7 +323,7 @@ func finishRestore(state string) error {
 	return errors.Join(os.RemoveAll(staged+".new"), store.Sync(state))
 }
 
-// move renames a file that is not renamed already.
+// move renames a file unless it already was.
 func move(from, to string) error {
 	if err := os.Rename(from, to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

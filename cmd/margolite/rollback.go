@@ -28,7 +28,7 @@ func (c *cli) rollback(f *command.Flags) command.Action {
 		}
 		r.Deployment, r.Revision = d.ID, d.Former
 		now := d.Active
-		if now == "" || now == d.Former { // an update that failed was left as it is
+		if now == "" || now == d.Former { // a failed update was left running
 			now = d.Digest
 		}
 		fmt.Fprintf(plainWriter{c.out}, "deployment %s\n  now  %s\n  then %s\n", titled(d), now, d.Former)
@@ -43,8 +43,8 @@ func (c *cli) rollback(f *command.Flags) command.Action {
 	})
 }
 
-// acceptRollback has the WFM's present manifest accepted although its version is
-// not greater, after it has shown what that means and has asked.
+// acceptRollback makes the agent accept the WFM's present manifest although its version is not
+// greater, after showing the effect and asking.
 func (c *cli) acceptRollback(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)

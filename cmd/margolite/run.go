@@ -29,15 +29,14 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// socketLook is how often the agent looks whether its control socket was deleted.
+// socketLook is how often the agent checks whether its control socket was deleted.
 const socketLook = 5 * time.Second
 
-// run is the daemon: it opens what the agent needs, in the order in which one
-// thing rests on the other, and closes it in the opposite order. The store
-// comes first: its lock keeps a second agent away from everything else.
+// run is the daemon: it opens the parts of the agent in order of dependency, and closes them in
+// reverse. The store comes first: its lock keeps out a second agent.
 func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP) // first of all: it ends who does not wait for it
+	signal.Notify(signals, syscall.SIGHUP) // first: unhandled, it ends the process
 	defer signal.Stop(signals)
 	manager := openService(c.env)
 	defer manager.close()
@@ -50,13 +49,13 @@ func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
-	// Libraries that know no logger would write past it, and what they say is
-	// for a server to choose: net/http tells of each answer that nobody asked for.
+	// Libraries without a logger would bypass it, and a server can trigger their messages: net/http
+	// logs each unsolicited answer.
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger
 	warn(logger, cfg)
-	var a *agent.Agent // the runtime and the way to the WFM are made before it, and tell it
+	var a *agent.Agent // created after the runtime and the uplink, which call it
 
 	records, err := openStore(ctx, cfg, limits.Bundle)
 	if err != nil {
@@ -160,10 +159,10 @@ func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	return err
 }
 
-// settingsOf are what an agent can take over while it runs.
+// settingsOf returns what an agent can apply while it runs.
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
 	reports := cfg.Reports
-	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // the texts of that time want it (ST-11)
+	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // required by that form of the standard (ST-11)
 	settings := agent.Settings{
 		Device: device,
 		URL:    cfg.WFM.URL,
@@ -184,7 +183,7 @@ func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.
 	return settings
 }
 
-// basisOf names the configuration and the keys by which deployments are judged.
+// basisOf identifies the configuration and keys by which deployments are judged.
 func basisOf(cfg *config.Config) string {
 	h := sha256.New()
 	sum := cfg.Sum()
@@ -200,7 +199,7 @@ func basisOf(cfg *config.Config) string {
 		}
 	}
 	for _, file := range files {
-		info, err := os.Stat(file) // what cannot be read is told by whoever needs it
+		info, err := os.Stat(file) // the user of the file reports read errors
 		if err == nil {
 			fmt.Fprintln(h, file, info.Size(), info.ModTime().UnixNano())
 		}
@@ -208,7 +207,7 @@ func basisOf(cfg *config.Config) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// openStore opens the store, with room for bundles of so many bytes.
+// openStore opens the store, with room for bundles of that many bytes.
 func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)
@@ -227,7 +226,7 @@ func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.St
 		return nil, command.Hint(err, "stop the other margolite that uses "+cfg.State.Dir)
 	}
 	if err == nil {
-		_ = os.RemoveAll(stagedDir(cfg.State.Dir) + ".new") // of a restore that power has cut before it was decided
+		_ = os.RemoveAll(stagedDir(cfg.State.Dir) + ".new") // left by a power cut before a restore was decided
 	}
 	return s, err
 }

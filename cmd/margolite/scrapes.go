@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// maxScrapers is how many connections those have who ask for metrics.
+	// maxScrapers bounds the connections of metrics scrapers.
 	maxScrapers = 8
-	// scrapeTimeout bounds each of their requests, listenAgain the time between two
-	// attempts to listen: an address may come with the network.
+	// scrapeTimeout bounds each request; listenAgain is the time between attempts to listen, as an
+	// address may come with the network.
 	scrapeTimeout = 10 * time.Second
 	listenAgain   = 30 * time.Second
 )
 
-// metersOf are what tells others what can be counted, as far as the configuration
-// names them, each until its ctx is done. The options of the agent learn of it.
+// metersOf returns the configured publishers of metrics, each running until its ctx is done. The
+// agent's options are told of them.
 func metersOf(cfg *config.Config, o *agent.Options, a func() *agent.Agent) (all []func(context.Context) error) {
 	if cfg.Metrics.Listen != "" {
 		s := &scrapes{address: cfg.Metrics.Listen, metrics: func(ctx context.Context) ([]byte, error) { return a().Metrics(ctx) }, logger: o.Logger}
@@ -54,7 +54,7 @@ type scrapes struct {
 	logger  *slog.Logger
 }
 
-// run listens, as soon as that is possible: nothing else waits for it.
+// run listens as soon as possible: nothing else waits for it.
 func (s *scrapes) run(ctx context.Context) error {
 	address := s.address
 	if strings.HasPrefix(address, ":") {
@@ -111,5 +111,5 @@ func (s *scrapes) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", control.MetricsType)
-	_, _ = w.Write(text) // who is gone needs no answer
+	_, _ = w.Write(text) // a caller that is gone needs no answer
 }

@@ -12,34 +12,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tellTimeout bounds the time for which a service manager may keep us from telling
-// it something.
+// tellTimeout bounds how long a service manager may block a notification.
 const tellTimeout = time.Second
 
-// service is the service manager that started this process, if it is one that
-// wants to hear how it fares: systemd, and whatever else knows sd_notify(3).
+// service is the service manager that started this process, if it supports sd_notify(3), as systemd
+// does.
 type service struct {
-	conn     net.Conn      // nil: nobody wants to hear
-	watchdog time.Duration // it hears from us within this, or ends us; 0: it does not
+	conn     net.Conn      // nil: no notifications
+	watchdog time.Duration // it ends us unless notified within this; 0: never
 	logger   *slog.Logger
 }
 
-// openService finds the service manager. Its variables are taken out of the
-// environment: what is said to it has to come from here, and not from a shim.
+// openService finds the service manager, and removes its variables from the environment: shims must
+// not notify it.
 func openService(env []string) *service {
 	s := &service{logger: slog.New(slog.DiscardHandler)}
 	socket, _ := lookup(env, "NOTIFY_SOCKET")
 	usec, _ := lookup(env, "WATCHDOG_USEC")
 	pid, _ := lookup(env, "WATCHDOG_PID")
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"} {
-		_ = os.Unsetenv(name) // cannot fail for a name like these
+		_ = os.Unsetenv(name) // cannot fail for valid names
 	}
 	if socket == "" {
 		return s
 	}
-	conn, err := net.Dial("unixgram", socket) // an abstract one begins with @ here as well
+	conn, err := net.Dial("unixgram", socket) // abstract names start with @ here too
 	if err != nil {
-		return s // it will find out that we do not talk to it
+		return s // it will notice the missing notifications
 	}
 	s.conn = conn
 	if n, err := strconv.ParseInt(usec, 10, 64); err == nil && n > 0 && (pid == "" || pid == strconv.Itoa(os.Getpid())) {
@@ -48,8 +47,7 @@ func openService(env []string) *service {
 	return s
 }
 
-// tell says something, each a NAME=value of sd_notify(3). One that does not listen
-// keeps nobody from working.
+// tell sends NAME=value notifications of sd_notify(3). A failure does not matter.
 func (s *service) tell(what ...string) {
 	if s.conn == nil {
 		return
@@ -65,8 +63,7 @@ func (s *service) tell(what ...string) {
 
 func (s *service) ready(status string) { s.tell("READY=1", "STATUS="+status) }
 
-// reloading says that a configuration is being taken over, until ready is said
-// again.
+// reloading reports that a configuration is being applied, until ready is reported again.
 func (s *service) reloading() {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // every Linux has it

@@ -19,11 +19,11 @@ import (
 
 const maxStarts = 1000
 
-// noteStart counts this start and those of the day before it, since boot. They are
-// in state.run, which is in memory: counting wears out nothing.
+// noteStart counts this start and those of the last day, since boot. The file is in state.run, in
+// memory, so counting wears out no flash.
 func noteStart(run string) (int, error) {
 	var boot unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // every Linux has this clock, which nobody sets
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) // on every Linux, and cannot be set
 	now := boot.Nano() / int64(time.Second)
 	path := filepath.Join(run, "starts")
 	noted, err := os.ReadFile(path)
@@ -33,7 +33,7 @@ func noteStart(run string) (int, error) {
 	text := strconv.FormatInt(now, 10) + "\n"
 	count := 1
 	for _, line := range strings.Fields(string(noted)) {
-		// Of later than now they are where state.run survived a boot.
+		// A time later than now is from before a boot that state.run survived.
 		at, err := strconv.ParseInt(line, 10, 64)
 		if ago := now - at; err == nil && at >= 0 && ago >= 0 && ago < int64(24*time.Hour/time.Second) && count < maxStarts {
 			text += line + "\n"
@@ -46,9 +46,8 @@ func noteStart(run string) (int, error) {
 	return count, nil
 }
 
-// keepCrash has what this process ends with, should it panic, written to state.run
-// as well, and tells what the one before has ended with; nil: with nothing of the
-// kind.
+// keepCrash also writes a crash of this process to state.run, and returns that of the previous
+// process; nil if there was none.
 func keepCrash(run string) (former *control.Mistake, err error) {
 	f, err := os.OpenFile(filepath.Join(run, "crash"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

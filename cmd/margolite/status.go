@@ -90,8 +90,7 @@ func (c *cli) printStatus(s *control.Status, now time.Time) {
 	}
 }
 
-// waitingFor says in words why the WFM is not called before the next poll; ""
-// where only the interval has to pass.
+// waitingFor says in words why the next poll waits; "" if only for the interval.
 func waitingFor(reason string) string {
 	return map[string]string{
 		"backoff":  "the last one failed",
@@ -151,7 +150,7 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 	}
 }
 
-// reportedText says what the WFM was told last of a deployment that is in state.
+// reportedText describes the last report of a deployment that is in state.
 func reportedText(r *control.Reported, state string, now time.Time) string {
 	text := "nothing yet"
 	switch {
@@ -189,7 +188,7 @@ func (c *cli) sync(*command.Flags) command.Action {
 	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error { return client.Sync(ctx) })
 }
 
-// ago writes the time between two moments as a person would.
+// ago writes the time between two moments for people.
 func ago(later, earlier time.Time) string {
 	d := later.Sub(earlier)
 	switch {
@@ -210,8 +209,7 @@ func bytesOf(p *control.Progress) string {
 	return bytesIn(p.Done) + " of " + bytesIn(p.Total)
 }
 
-// indented is a text that may quote what a workload printed, without what a
-// terminal would obey.
+// indented prepares a text that may quote a workload for a terminal.
 func indented(text string) string {
 	return strings.ReplaceAll(plain(text), "\n", "\n    ")
 }

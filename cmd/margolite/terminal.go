@@ -15,8 +15,8 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// plain is a text that others had a hand in, a server for example, without what
-// a terminal would obey: control characters, and marks that turn text around.
+// plain removes from untrusted text what a terminal would obey: control characters, and marks that
+// change the text's direction.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {
@@ -35,7 +35,7 @@ func (w plainWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// table writes rows, whose cells end with tabs, in columns.
+// table writes rows of tab-terminated cells in columns.
 func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
 func isTerminal(stream any) bool {
@@ -43,7 +43,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize is the size of the terminal that stream is; zero where it is none.
+// terminalSize returns the size of a terminal; zero if stream is none.
 func terminalSize(stream any) control.Size {
 	f, ok := stream.(*os.File)
 	if !ok {
@@ -53,8 +53,8 @@ func terminalSize(stream any) control.Size {
 	return control.Size{Columns: uint16(columns), Rows: uint16(rows)}
 }
 
-// terminalSizes tells the size of a terminal now and whenever it changes, until
-// ctx is done. The returned function waits until that has ended.
+// terminalSizes reports the size of a terminal now and whenever it changes, until ctx is done. The
+// returned function waits for its end.
 func terminalSizes(ctx context.Context, f *os.File) (sizes <-chan control.Size, join func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, unix.SIGWINCH)

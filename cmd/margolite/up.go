@@ -101,8 +101,8 @@ func (c *cli) bringUp(ctx context.Context, options control.ComposeRequest, attac
 	})
 }
 
-// attach shows what the services of a project print until ctx is done, and then
-// removes the project. Where no agent runs, this process looks after it meanwhile.
+// attach shows the output of a project's services until ctx is done, and then removes the project.
+// Without an agent this process supervises it meanwhile.
 func (c *cli) attach(ctx context.Context, w *reached, r control.ComposeRequest, since time.Time) error {
 	c.lasting.Store(true)
 	g, watching := errgroup.WithContext(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// limits are how much is taken from the WFM. What is larger is refused as a whole.
+// limits bound what is accepted from the WFM. Larger data is refused as a whole.
 var limits = wfm.Limits{}.WithDefaults()
 
 func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, error) {
@@ -25,8 +25,8 @@ func uplinkOptions(ctx context.Context, cfg *config.Config) (uplink.Options, err
 	return o, err
 }
 
-// openUplink makes the way to the WFM for a device with these records; its clock,
-// folder and logger are filled in. Nothing is sent yet.
+// openUplink creates the way to the WFM for a device with these records, and fills in its clock,
+// folder and logger. Nothing is sent yet.
 func openUplink(ctx context.Context, cfg *config.Config, logger *slog.Logger, d uplink.Device) (*uplink.Uplink, *clock.Clock, error) {
 	o, err := uplinkOptions(ctx, cfg)
 	if err != nil {
@@ -41,8 +41,7 @@ func openUplink(ctx context.Context, cfg *config.Config, logger *slog.Logger, d 
 	return u, d.Clock, err
 }
 
-// noRecords are the records of a device that remembers nothing: for a look at
-// the WFM beside an agent that may be running.
+// noRecords are empty records, to contact the WFM beside a possibly running agent.
 type noRecords struct{}
 
 func (noRecords) Setting(string) ([]byte, bool, error) { return nil, false, nil }

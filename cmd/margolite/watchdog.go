@@ -13,50 +13,48 @@ import (
 )
 
 const (
-	// watchEvery is how often it is looked whether the agent gets on, where nobody
-	// wants to know it more often.
+	// watchEvery is the default interval of checks whether the agent makes progress.
 	watchEvery = time.Minute
-	// watchTries are how many looks in a row have to say that it does not.
+	// watchTries is how many checks in a row must fail.
 	watchTries = 3
-	// watchAnswer is how long a look may take.
+	// watchAnswer bounds one check.
 	watchAnswer = 30 * time.Second
-	// maxStacks bounds, in bytes, what is logged of the goroutines of an agent that
-	// is stuck.
+	// maxStacks bounds the logged stacks of a stuck agent in bytes.
 	maxStacks = 128 << 10
-	// readyMost is how long the service manager waits for workloads at most: one
-	// that hangs is no reason to call the agent one that did not start.
+	// readyMost bounds how long the service manager waits for workloads: one that hangs does not
+	// mean that the agent failed to start.
 	readyMost = time.Minute
 )
 
-// watchdog ends an agent that is stuck, so that it is started again: workloads do
-// not notice. As long as it gets on the service manager is told so, which would
-// end it if this were stuck as well.
+// watchdog ends a stuck agent so that it is restarted; workloads do not notice. While there is
+// progress it notifies the service manager, which would end the agent if the watchdog were stuck
+// too.
 type watchdog struct {
-	check   func() error // fails, or does not return, where the agent is stuck
+	check   func() error // fails or hangs if the agent is stuck
 	service *service
 	logger  *slog.Logger
-	every   time.Duration // between two looks
-	answer  time.Duration // that one may take
+	every   time.Duration // between two checks
+	answer  time.Duration // limit of one check
 }
 
 func newWatchdog(check func() error, s *service, logger *slog.Logger) *watchdog {
 	w := &watchdog{check: check, service: s, logger: logger, every: watchEvery, answer: watchAnswer}
-	if s.watchdog > 0 { // three looks within its time, each with an answer
+	if s.watchdog > 0 { // three checks within its limit, each with an answer
 		w.every = min(w.every, s.watchdog/4)
 		w.answer = min(w.answer, s.watchdog/4)
 	}
 	return w
 }
 
-// run looks until ctx is done. The error says that the agent is stuck.
+// run checks until ctx is done. The error means that the agent is stuck.
 func (w *watchdog) run(ctx context.Context) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	answers := make(chan error, 1)
-	asked := false // and not answered yet: the goroutine is stuck with it
+	asked := false // a check has not returned yet
 	for failures := 0; ; {
 		if !asked {
-			go func() { answers <- w.check() }() // ends with the agent's being stuck, if it is
+			go func() { answers <- w.check() }() // hangs as long as the agent does
 		}
 		var err error
 		select {
@@ -85,8 +83,7 @@ func (w *watchdog) run(ctx context.Context) error {
 	}
 }
 
-// announce says that the agent is ready once workloads are back and the control
-// socket answers.
+// announce reports that the agent is ready once workloads are back and the control socket answers.
 func announce(ctx context.Context, s *service, back <-chan struct{}, socket string) error {
 	select {
 	case <-ctx.Done():
@@ -94,16 +91,15 @@ func announce(ctx context.Context, s *service, back <-chan struct{}, socket stri
 	case <-back:
 	case <-time.After(readyMost):
 	}
-	_, _ = control.Dial(socket).Capabilities(ctx) // whatever the answer, somebody gives it
+	_, _ = control.Dial(socket).Capabilities(ctx) // any answer will do
 	if ctx.Err() == nil {
 		s.ready("runs")
 	}
 	return nil
 }
 
-// endWith ends the process when ctx is done and what works in it does not stop: it
-// may be killed at any moment, and one that is stuck does not heed ctx. The
-// returned function says that it has stopped.
+// endWith ends the process if it does not stop after ctx is done: it may be killed at any moment,
+// and a stuck one ignores ctx. The returned function reports that it has stopped.
 func (c *cli) endWith(ctx context.Context) (stopped func()) {
 	done := make(chan struct{})
 	context.AfterFunc(ctx, func() {

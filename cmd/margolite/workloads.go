@@ -33,11 +33,11 @@ type workloads struct {
 	Engine *runtime.Engine
 	claim  io.Closer // see claim
 	client *client.Client
-	server *embedded.Server // nil where containerd is not ours
+	server *embedded.Server // nil if containerd is external
 }
 
-// openWorkloads starts the embedded containerd, or connects to the configured
-// one, and makes an engine for it. contained hears of its panics; nil: nobody does.
+// openWorkloads starts the embedded containerd, or connects to the configured one, and creates an
+// engine for it. contained receives its panics; may be nil.
 func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger, contained func(what string, err error)) (*workloads, error) {
 	setUmask()
 	for _, dir := range []string{cfg.State.Dir, cfg.State.Run} {
@@ -88,8 +88,8 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	return w, nil
 }
 
-// logKeeper is the program that keeps what containers print where the shim is not ours:
-// the small one, else this one.
+// logKeeper is the program that keeps containers' output if the shim is not ours: the small one,
+// else this one.
 func (w *workloads) logKeeper() string {
 	if w.server != nil && w.server.OwnShim() {
 		return ""
@@ -98,9 +98,8 @@ func (w *workloads) logKeeper() string {
 	return cmp.Or(embedded.FindInit(), self, os.Args[0])
 }
 
-// setUmask makes the umask that of Docker, before anything is made: workloads inherit
-// it. That of whoever starts an agent may be anything; with none its socket would be
-// everybody's for a moment.
+// setUmask sets Docker's umask before anything is created: workloads inherit it. The inherited one
+// is arbitrary; with none the agent's socket would briefly be open to everyone.
 func setUmask() { unix.Umask(0o022) }
 
 func (w *workloads) connect(ctx context.Context, cfg *config.Config, logger *slog.Logger) (err error) {
@@ -138,15 +137,13 @@ func (w *workloads) Close() error {
 	return errors.Join(append(errs, w.claim.Close())...)
 }
 
-// claimed is the name of an abstract socket: there is one in each network
-// namespace, and it is gone with the process that has it.
+// claimed is the name of an abstract socket: one per network namespace, gone with its process.
 const claimed = "@margolite"
 
-// claim makes this process the only one that looks after containers here.
-// Bridges, rules and control groups of a machine belong to one margolite: two
-// would take each other's away, also with directories of their own. Anybody may
-// open an abstract socket, a workload in the device's network as well; whoever
-// could do nothing with the claim keeps nobody out.
+// claim makes this process the only one that manages containers here. Bridges, rules and control
+// groups of a machine belong to one margolite: two would remove each other's, even with separate
+// directories. Anyone may open an abstract socket, including a workload in the device's network; a
+// holder that could not use the claim is ignored.
 func claim() (io.Closer, error) {
 	l, err := net.Listen("unix", claimed)
 	if !errors.Is(err, unix.EADDRINUSE) {
@@ -178,9 +175,9 @@ func claimant() (holder control.Caller, known bool) {
 	return control.Peer(conn)
 }
 
-// mayHaveContainers says whether a process could look after containers here: with
-// CAP_SYS_ADMIN, in the user namespace of this one. Root in a container has it only
-// where the site allows that. One that has ended could not.
+// mayHaveContainers reports whether a process could manage containers here: with CAP_SYS_ADMIN in
+// this user namespace. Root in a container has it only if the site allows that. An ended process
+// could not.
 func mayHaveContainers(pid int32) bool {
 	proc := fmt.Sprintf("/proc/%d/", pid)
 	theirs, err := os.Readlink(proc + "ns/user")
