@@ -23,8 +23,7 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Client is the part of containerd's *client.Client that the runtime uses: only services that
-// containerd 1.6 has too. Tests substitute it.
+// Client is the part of containerd's client in use, which containerd 1.6 has too.
 type Client interface {
 	ContentStore() content.Store
 	ImageService() images.Store
@@ -52,8 +51,8 @@ const (
 	// dialTimeout limits how long a socket may take to accept and to speak gRPC.
 	dialTimeout = 10 * time.Second
 
-	// maxHeader limits the headers and trailers of an answer, which include error messages, in
-	// bytes. The client limits an answer to 16 MiB.
+	// maxHeader limits an answer's headers and trailers, which include errors, in bytes. The
+	// client limits the answer itself to 16 MiB.
 	maxHeader = 64 << 10
 )
 

@@ -23,8 +23,7 @@ func WrittenDirs(mounts []mount.Mount) (dirs []string) {
 	return dirs
 }
 
-// OverlayDirs returns the directories of an overlay: upper for writes, or "", and lower below
-// it, the topmost first.
+// OverlayDirs: upper takes writes, or is ""; lower are below it, the topmost first.
 func OverlayDirs(m mount.Mount) (upper string, lower []string) {
 	for _, o := range m.Options {
 		if dir, ok := strings.CutPrefix(o, "upperdir="); ok {

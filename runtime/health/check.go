@@ -7,8 +7,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// CheckOf returns the health check of a service, completed with the image's. Either may be
-// nil; the result is nil if there is no check.
+// CheckOf completes a service's health check with the image's; nil: no check.
 func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
 	var check compose.Healthcheck
 	for _, given := range []*compose.Healthcheck{service, image} {
@@ -24,8 +23,7 @@ func CheckOf(service, image *compose.Healthcheck) *compose.Healthcheck {
 
 func isOff(c compose.Healthcheck) bool { return len(c.Test) == 0 || c.Test[0] == "NONE" }
 
-// commandOf returns the command of a probe, from CMD and arguments, or CMD-SHELL and a line
-// for the shell; nil: invalid.
+// commandOf accepts CMD and arguments, or CMD-SHELL and a line; nil: neither.
 func commandOf(c compose.Healthcheck) []string {
 	switch {
 	case c.Test[0] == "CMD":
@@ -36,7 +34,6 @@ func commandOf(c compose.Healthcheck) []string {
 	return nil
 }
 
-// filled returns c with its empty fields taken from other.
 func filled(c, other compose.Healthcheck) compose.Healthcheck {
 	if len(c.Test) == 0 {
 		c.Test = other.Test
@@ -49,7 +46,6 @@ func filled(c, other compose.Healthcheck) compose.Healthcheck {
 	return c
 }
 
-// docker returns Docker's defaults.
 func docker() compose.Healthcheck {
 	return compose.Healthcheck{Interval: 30 * time.Second, Timeout: 30 * time.Second, StartInterval: 5 * time.Second, Retries: 3}
 }
@@ -68,8 +64,7 @@ const (
 type Status struct {
 	State    State
 	Failures int // failed probes in a row that counted
-	// The last probe: when it ended, with which code (-1: it could not be run or did not end in
-	// time), and the beginning of its output, as text.
+	// The last probe: its end, exit code (-1: not run, or too late) and output, cut off.
 	Probed time.Time
 	Code   int
 	Output string

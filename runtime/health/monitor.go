@@ -20,8 +20,7 @@ const (
 	firstPause = 250 * time.Millisecond // doubles until the container is healthy
 )
 
-// ErrNotTried says that a probe was not run for reasons other than the container's: it tells
-// nothing about its health.
+// ErrNotTried says that a probe was not run, which tells nothing about the container.
 var ErrNotTried = errors.New("the health check was not run")
 
 // Exec runs a command in a container and returns its exit code. It kills the command when ctx
@@ -53,7 +52,6 @@ type Monitor struct {
 	running  sync.WaitGroup
 }
 
-// patient is a container with the goroutine that probes it.
 type patient struct {
 	Target
 	group  string
@@ -79,8 +77,7 @@ func (m *Monitor) Close() {
 	m.running.Wait()
 }
 
-// Tend sets the containers of a group to probe. Probing goes on for those with the same
-// process and check as before.
+// Tend sets the containers to probe in a group. Those with the same process and check go on.
 func (m *Monitor) Tend(group string, targets []Target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -169,7 +166,6 @@ func (m *Monitor) note(p *patient, c compose.Healthcheck, counts bool, result St
 	return status.State, status.pause(c, p.Started, result.Probed)
 }
 
-// probe probes a container once: the status holds only that result.
 func (m *Monitor) probe(ctx context.Context, container string, c compose.Healthcheck) Status {
 	var out output
 	command := commandOf(c)

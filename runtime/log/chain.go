@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// chain is a position in a log: in one of its files, each of which is complete once the next
-// exists.
+// chain is a position in a log: in one of its files, each complete once the next exists.
 type chain struct {
 	path   string
 	block  []byte
@@ -81,8 +80,7 @@ func eachFile(path string, visit func(f *os.File, info fs.FileInfo) (more bool, 
 	return nil
 }
 
-// following opens the file after the one being read, or the oldest if that was dropped; nil:
-// none.
+// following opens the next file, or the oldest if the present one was dropped; nil: none.
 func (c *chain) following() (next *os.File, err error) {
 	read, err := c.file.Stat()
 	if err != nil {
@@ -125,7 +123,6 @@ func (c *chain) next() ([]byte, error) {
 	}
 }
 
-// read continues reading the file; nothing at its end.
 func (c *chain) read() ([]byte, error) {
 	n, err := c.file.ReadAt(c.block, c.offset)
 	if errors.Is(err, io.EOF) {
@@ -138,8 +135,7 @@ func (c *chain) read() ([]byte, error) {
 	return c.block[:n], err
 }
 
-// removed reports whether the file has lost its name, and the log has no other file. During a
-// rotation the log always has the previous file.
+// removed reports the end of a log. A rotation never leaves a log without files.
 func (c *chain) removed() bool {
 	for n := range 3 { // a killed rotation leaves one gap
 		if _, err := os.Stat(numbered(c.path, n)); err == nil {

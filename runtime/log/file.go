@@ -20,7 +20,6 @@ const (
 // Path returns the file for the output of the container id.
 func Path(dir, id string) string { return filepath.Join(dir, id+suffix) }
 
-// numbered is the file that holds what path held n rotations ago.
 func numbered(path string, n int) string {
 	if n == 0 {
 		return path

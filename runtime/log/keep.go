@@ -44,8 +44,7 @@ const (
 	uriSuffix  = ".log"
 )
 
-// URI is the standard output and error of a task whose output our shim keeps in the log at
-// path. It has uriSuffix in place of the path's suffix.
+// URI is a task's standard output and error, for our shim to keep in the log at path.
 func URI(path string, k Keep) string {
 	k = k.chosen()
 	query := driverKey + "=" + driver +
@@ -69,8 +68,7 @@ func ParseURI(uri string) (path string, k Keep, ok bool) {
 	return strings.TrimSuffix(u.Path, uriSuffix) + suffix, k.chosen(), true
 }
 
-// NerdctlConfig returns the value of the label nerdctl/log-config, and the content of nerdctl's
-// log-config.json, for the log at path.
+// NerdctlConfig is the label nerdctl/log-config and nerdctl's log-config.json.
 func NerdctlConfig(path string, k Keep) string {
 	k = k.chosen()
 	type config struct {

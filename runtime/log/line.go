@@ -17,8 +17,7 @@ const (
 	maxText = 16 << 10
 	// maxLine is the longest line of a file: each byte may become an escape of six.
 	maxLine = 6*maxText + 256
-	// maxJoined limits a line that is joined again, and maxHeld roughly what a Merge holds of
-	// unfinished lines per stream.
+	// Limits on a joined line, and roughly on unfinished lines in a Merge per stream.
 	maxJoined = 1 << 20
 	maxHeld   = 4 << 20
 )

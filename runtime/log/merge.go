@@ -21,8 +21,7 @@ type Options struct {
 	Follow bool      // continue with new lines
 }
 
-// lookAgain is the number of entries after which idle sources are checked again while others
-// go on.
+// lookAgain is the number of entries after which idle sources are checked meanwhile.
 const lookAgain = 256
 
 // Merge merges the output of several logs in the order of time. It needs the goroutine of Run,
@@ -124,8 +123,7 @@ func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 		m.sources = append(m.sources, &source{Source: a})
 	}
 	for _, s := range m.sources {
-		// From now on changes of its names and its current file are reported. Removal shows as a
-		// change of attributes: the number of links.
+		// For what happens next. IN_ATTRIB: a removal changes the number of links.
 		m.watcher.add(filepath.Dir(s.Path), unix.IN_CREATE|unix.IN_MOVED_TO|unix.IN_ONLYDIR)
 		m.watcher.add(s.Path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_MOVE_SELF)
 		if s.file == nil {
@@ -139,7 +137,6 @@ func (m *Merge) takeOver(tail int) (sealed bool, err error) {
 	return sealed, nil
 }
 
-// deliver passes on all available entries.
 func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
 	longest := max(4*maxText, min(maxJoined, maxHeld/max(1, len(m.sources))))
 	for count := 1; ctx.Err() == nil; count++ {
@@ -166,7 +163,6 @@ func (m *Merge) deliver(ctx context.Context, each func(Entry) error) error {
 	return nil
 }
 
-// finish passes on the last lines that have no end.
 func (m *Merge) finish(each func(Entry) error) error {
 	for _, s := range m.sources {
 		if err := m.finishOne(s, each); err != nil {

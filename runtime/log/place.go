@@ -44,7 +44,6 @@ func lastLines(f io.ReaderAt, size int64, n int, endless bool) (from int64, miss
 	return 0, n, nil
 }
 
-// partAt reports whether a part of a line lies between two offsets of a file.
 func partAt(f io.ReaderAt, from, to int64) (bool, error) {
 	if to-from < maxText || to-from > maxLine {
 		return false, nil

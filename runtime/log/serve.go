@@ -13,18 +13,16 @@ import (
 // verb is the first argument of a program that [KeeperURI] names; the second is a [URI].
 const verb = "keep-log"
 
-// drainTimeout limits the wait for a container's last output once its shim is done: a process
-// it left behind may hold the pipe open.
+// drainTimeout limits the wait for pipes that a process left behind may hold open.
 const drainTimeout = 2 * time.Second
 
-// KeeperURI is the standard output and error of a task with a foreign shim: for each container
-// the shim starts a program that calls [Serve].
+// KeeperURI has a foreign shim start a program that calls [Serve] for each container.
 func KeeperURI(program, path string, k Keep) string {
 	return (&url.URL{Scheme: "binary", Path: program, RawQuery: verb + "=" + url.QueryEscape(URI(path, k))}).String()
 }
 
-// Serve keeps the output of one container in its log and then ends the process, if the
-// arguments are those of [KeeperURI]. Otherwise it returns.
+// Serve keeps a log as the program of [KeeperURI] and ends the process. With any other
+// arguments it returns.
 func Serve(args []string) {
 	if len(args) != 2 || args[0] != verb {
 		return

@@ -12,7 +12,6 @@ type Source struct {
 	Path string // as from [Path]
 }
 
-// source is a log that is being read, line by line.
 type source struct {
 	Source
 	file  *chain // nil: the log does not exist, or not yet
@@ -41,8 +40,7 @@ func (s *source) close() {
 	}
 }
 
-// fill makes the next entry the head, or finds that there is none for now. It joins lines up
-// to the longest.
+// fill makes the next entry the head, if there is one, joining lines up to the longest.
 func (s *source) fill(o Options, longest int) error {
 	for !s.has && !s.dry && s.file != nil {
 		line, err := s.line()
@@ -60,8 +58,7 @@ func (s *source) fill(o Options, longest int) error {
 	return nil
 }
 
-// join appends an entry to the earlier parts of its line, and reports whether the line is
-// complete, or as long as may be held.
+// join adds an entry to its line, and reports whether that is complete or long enough.
 func (s *source) join(e Entry, longest int) (_ Entry, whole bool) {
 	before, part := s.held[e.Stream].Text, isPart(e)
 	if before == nil && !part {
@@ -100,8 +97,7 @@ func (s *source) setHead(e Entry, o Options) {
 	s.has = o.wants(s.head)
 }
 
-// line returns the next line with its newline; nil if there is none for now. A line that is
-// too long comes in parts.
+// line returns a line with its newline, in parts if too long; nil: none for now.
 func (s *source) line() ([]byte, error) {
 	searched := 0
 	for {

@@ -12,8 +12,7 @@ import (
 // pollInterval is how often files are checked if the kernel does not report changes.
 const pollInterval = time.Second
 
-// watcher waits for changes of files by inotify, and also polls: there may be no inotify
-// instance or watch left.
+// watcher uses inotify and polls: inotify instances or watches may have run out.
 type watcher struct {
 	poked   chan struct{} // holds one
 	inotify *os.File      // nil: none
@@ -21,7 +20,6 @@ type watcher struct {
 	reader  sync.WaitGroup
 }
 
-// open starts using inotify, until close.
 func (w *watcher) open() {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -44,8 +42,7 @@ func (w *watcher) close() {
 	w.reader.Wait()
 }
 
-// add watches a path for these events; repeating it has no effect. What cannot be watched, such
-// as a missing file, is polled.
+// add watches a path, once however often it is called; it polls what cannot be watched.
 func (w *watcher) add(path string, events uint32) {
 	if w.inotify != nil {
 		_, _ = unix.InotifyAddWatch(w.fd, path, events)

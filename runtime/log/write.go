@@ -55,8 +55,7 @@ func NewWriter(path string, k Keep) *Writer {
 	return &Writer{path: path, keep: k.chosen(), ended: make(chan struct{})}
 }
 
-// Unthrottle lifts the limit for what is left in the pipes, when the container's processes have
-// ended: that is little, and a caller waits for it.
+// Unthrottle lifts the limit for the little left in the pipes of an ended container.
 func (w *Writer) Unthrottle() { w.end.Do(func() { close(w.ended) }) }
 
 // Open makes the file before the first output, for those who look for it.
@@ -66,8 +65,7 @@ func (w *Writer) Open() error {
 	return w.open()
 }
 
-// Copy keeps what r delivers until r ends. A line is kept when it ends, when it exceeds 16 KiB,
-// or at the end of r.
+// Copy keeps r's lines when they end, exceed 16 KiB, or r ends.
 func (w *Writer) Copy(stream string, r io.Reader) {
 	buffer := make([]byte, firstBuffer)
 	held := 0
@@ -144,7 +142,6 @@ func (w *Writer) add(stream string, text []byte) {
 	w.lines++
 }
 
-// flush writes the pending lines, or drops them.
 func (w *Writer) flush() {
 	if w.lines == 0 {
 		return
@@ -165,8 +162,7 @@ func (w *Writer) flush() {
 	}
 }
 
-// write writes the pending lines. On a full file system the largest logs give way, so that no
-// container's output is lost to what others print.
+// write has the largest logs give way on a full file system, not those of others.
 func (w *Writer) write() error {
 	err := w.append()
 	for try := 0; try < maxRoomMade && errors.Is(err, unix.ENOSPC) && w.makeRoom(); try++ {
@@ -227,8 +223,7 @@ func endLine(f *os.File) (int64, error) {
 	return size + 1, err
 }
 
-// rotate renames every file, the oldest first, and starts a new one. Readers identify files by
-// inode: none is ever rewritten.
+// rotate never rewrites a file: readers identify files by inode.
 func (w *Writer) rotate() error {
 	if err := w.Close(); err != nil {
 		return err

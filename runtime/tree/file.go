@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a regular file for reading, and nothing else. It waits for no writer of a FIFO, and
-// for no lease on the file.
+// Open opens a regular file and nothing else, without waiting for a FIFO or a lease.
 func Open(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

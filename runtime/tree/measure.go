@@ -46,7 +46,6 @@ func IsDeeper(ctx context.Context, path string, levels int) (bool, error) {
 
 var errStopped = errors.New("stopped")
 
-// level is a directory above the current one.
 type level struct {
 	inode
 	next int64 // where it goes on

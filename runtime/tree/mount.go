@@ -24,8 +24,7 @@ func Detach(path string) error {
 	}
 }
 
-// EachMount calls visit with each mount point of this process and its device as the kernel
-// shows it, while visit wants more.
+// EachMount calls visit with mount points and their devices as the kernel shows them.
 func EachMount(visit func(at, device string) (more bool)) error {
 	table, err := os.Open("/proc/thread-self/mountinfo")
 	if err != nil {

@@ -129,8 +129,7 @@ func (f *flattener) one(ctx context.Context, fd int, name string, full func(cont
 	return nil
 }
 
-// hoist empties a directory of the root: it removes entries, and moves nested directories up
-// into the root.
+// hoist removes a directory's entries, and moves nested directories up into the root.
 func (f *flattener) hoist(ctx context.Context, name string) error {
 	fd, err := openChild(f.root, name)
 	if err != nil {
@@ -153,7 +152,6 @@ func (f *flattener) hoist(ctx context.Context, name string) error {
 	}
 }
 
-// lift moves a directory up into the root, under a free name.
 func (f *flattener) lift(from int, name string) error {
 	for {
 		f.moved++

@@ -36,8 +36,7 @@ const (
 	largePiece = 32 << 10
 )
 
-// seek continues at an offset from an entry, or at 0. It first reads little, because the caller
-// may leave at once for a directory below.
+// seek continues at an offset of an entry, or 0. It reads little before nested directories.
 func (r *reader) seek(fd int, offset int64) error {
 	r.fd, r.rest, r.size = fd, nil, smallPiece
 	if _, err := unix.Seek(fd, offset, unix.SEEK_SET); err != nil {
@@ -46,7 +45,6 @@ func (r *reader) seek(fd int, offset int64) error {
 	return nil
 }
 
-// next returns an entry; ok is false at the end.
 func (r *reader) next() (e entry, ok bool, err error) {
 	for {
 		if len(r.rest) == 0 {
