@@ -113,7 +113,7 @@ func ID(project, service string, number int, hash string) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// ID is the id of the container that has these labels.
+// ID is the ID of the container with these labels.
 func (l Labels) ID() string { return ID(l.Project, l.Service, l.Number, l.Hash) }
 
 // State is what a container is doing.

@@ -59,6 +59,7 @@ func (p *paths) execDir(id, execID string) string {
 	return filepath.Join(p.o.RunDir, "exec", id+"."+execID)
 }
 
+// LogPath is the file with the output of a container.
 func (p *paths) LogPath(id string) string { return log.Path(p.logDir(), id) }
 
 func (p *paths) logs() []string {

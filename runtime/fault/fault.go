@@ -30,6 +30,7 @@ const (
 	Internal       Code = "internal"        // this device: disk, kernel, containerd
 )
 
+// Error is a failure of one object: a service, an image, a package, a project.
 type Error struct {
 	Code   Code
 	Object string // "": the caller names it

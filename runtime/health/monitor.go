@@ -29,6 +29,7 @@ var ErrNotTried = errors.New("the health check was not run")
 // command could not be run, ErrNotTried that this is not the container's fault.
 type Exec func(ctx context.Context, container string, timeout time.Duration, command []string, output io.Writer) (code int, err error)
 
+// Options configures a Monitor.
 type Options struct {
 	Exec    Exec
 	Changed func(group string) // called when the state of a container in a group changed; must not block
@@ -59,6 +60,7 @@ type patient struct {
 	status Status // guarded by Monitor.mu
 }
 
+// New makes a Monitor that probes nothing yet.
 func New(o Options) *Monitor {
 	if o.Changed == nil {
 		o.Changed = func(string) {}

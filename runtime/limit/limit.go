@@ -26,6 +26,7 @@ type Bound struct {
 	Counts func(held, wanted Key) bool
 }
 
+// Limiter grants slots.
 type Limiter struct {
 	bounds []Bound
 	memory time.Duration

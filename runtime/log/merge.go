@@ -37,6 +37,7 @@ type Merge struct {
 	sources []*source // of Run alone
 }
 
+// NewMerge makes a Merge without logs.
 func NewMerge(o Options) *Merge {
 	return &Merge{o: o, watcher: watcher{poked: make(chan struct{}, 1)}}
 }
