@@ -239,33 +239,6 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	expect.OK(t, err)
 }
 
-// What came from a mirror that broke off counts once.
-func TestPullGoesOnWhereAMirrorBrokeOff(t *testing.T) {
-	client := containerdtest.Embedded(t)
-	ctx := containerdtest.Context(t)
-	origin, mirror := watch(t), watch(t)
-	big := containerdtest.Image(t, nil, containerdtest.Blob(t, "big", bigSize))
-	want := containerdtest.Push(t, big, origin.host+"/big:1")
-	containerdtest.Push(t, big, mirror.host+"/big:1")
-	mirror.set(mirror.cut)
-	origin.set(origin.ranges)
-	origin.asked("")
-	var last image.Progress
-	images := open(t, client, map[string]image.Registry{
-		origin.host: {PlainHTTP: true, Mirrors: []string{mirror.host}}, mirror.host: {PlainHTTP: true},
-	})
-	_, err := pullOne(ctx, images, image.Want{Ref: origin.host + "/big:1", Pin: want}, func(p image.Progress) {
-		if last = p; p.Done > p.Total {
-			t.Errorf("progress %v", p)
-		}
-	})
-	expect.OK(t, err)
-	expect.Equal(t, last.Done, last.Total, "bytes at the end")
-	if asked := origin.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], "bytes=") {
-		t.Errorf("the registry itself was asked for %v, want the rest of one blob", asked)
-	}
-}
-
 func TestLayersAreUnpackedWhateverTheirCompression(t *testing.T) {
 	_, client, w := fresh(t)
 	plain := containerdtest.Blob(t, "file", 1<<20)

@@ -202,7 +202,7 @@ func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
 	})
 }
 
-// A mirror that drips is left for the registry.
+// A mirror that drips is left for the registry, of which the rest comes. What came from the mirror counts once.
 func TestAMirrorThatDripsIsLeft(t *testing.T) {
 	client := containerdtest.Embedded(t)
 	good, mirror := watch(t), newHog(t, 0)
@@ -213,12 +213,18 @@ func TestAMirrorThatDripsIsLeft(t *testing.T) {
 	registries := plainHTTP(good, mirror.watched)
 	registries[good.host] = image.Registry{PlainHTTP: true, Mirrors: []string{mirror.host}}
 	images := openMeasured(t, client, registries)
+	good.asked("")
 	pull := startPulls(containerdtest.Context(t), t, images, image.Want{Ref: good.host + "/big:1"})
 	select {
 	case err := <-pull.ended:
 		expect.OK(t, err)
 	case <-time.After(patience):
-		t.Error("it does not come")
+		t.Fatal("it does not come")
+	}
+	last := pull.last[good.host+"/big:1"]
+	expect.Equal(t, last.Done, last.Total, "bytes at the end")
+	if asked := good.asked("GET"); len(asked) != 1 || !strings.Contains(asked[0], "bytes=") {
+		t.Errorf("the registry itself was asked for %v, want the rest of one blob", asked)
 	}
 }
 
