@@ -15,7 +15,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// maxAnswers bounds the answers kept of a deployment: the newest.
 const maxAnswers = 16
 
 // Approve approves a pending or future change. One that is being made or is done needs no answer;
@@ -101,7 +100,6 @@ func (l *ledger) read(id string) (store.Deployment, error) {
 	return d, nil
 }
 
-// declined says that the site has refused the change of d in any way.
 func declined(d *store.Deployment) bool {
 	code := codeOf(d.Fault)
 	return code == codeRejected || code == codeVetoed

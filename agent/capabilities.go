@@ -93,7 +93,6 @@ type npu struct {
 	Model        string `json:"model,omitempty"`
 }
 
-// maxDeviceID bounds an id taken from the machine.
 const maxDeviceID = 128
 
 // DeviceID makes an id for a device whose configuration gives none, from the machine's serial
@@ -163,7 +162,6 @@ func Withdraw(ctx context.Context, s *store.Store, w Withdrawer, now time.Time) 
 	return err == nil, errors.Join(err, commitErr)
 }
 
-// withdraw withdraws capabilities and returns the journal entry about it.
 func withdraw(ctx context.Context, w Withdrawer, known acknowledged, now time.Time) (store.Entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, withdrawTimeout)
 	defer cancel()

@@ -206,8 +206,7 @@ func reserved(s *compose.Service) (all policy.Resources) {
 var (
 	// remoteFileSystems have their content elsewhere, or in memory.
 	remoteFileSystems = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "tmpfs", "ramfs"}
-	// diskFileSystems have it on a device, and nowhere else.
-	diskFileSystems = []string{
+	diskFileSystems   = []string{
 		"btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "jffs2",
 		"msdos", "ntfs3", "squashfs", "ubifs", "udf", "vfat", "xfs",
 	}

@@ -130,7 +130,6 @@ func (c stagedComponent) views() map[string]*view {
 	return views
 }
 
-// service is the change of one service; nil: none.
 func (d *differ) service(a, b *view) *control.ServiceChange {
 	c := control.ServiceChange{Change: "changed"}
 	switch {
@@ -162,7 +161,6 @@ func (d *differ) service(a, b *view) *control.ServiceChange {
 	return &c
 }
 
-// line says whether there is room for one more line.
 func (d *differ) line() bool {
 	d.left--
 	d.Cut = d.Cut || d.left < 0

@@ -24,8 +24,7 @@ const (
 	// rejectionsSetting names the record of what the site has rejected, a setting since those
 	// outlive the records of deployments.
 	rejectionsSetting = "rejections"
-	// damageShown is how long the status shows the damage.
-	damageShown = 30 * 24 * time.Hour
+	damageShown       = 30 * 24 * time.Hour
 )
 
 // adopt takes over what was found running without a record if it is the desired revision: nothing
@@ -157,7 +156,6 @@ func (a *Agent) noteDamage() {
 	a.ledger.record(a.ledger.note(noteDamaged, store.Entry{Text: d.Text}))
 }
 
-// damageOf is what status shows of a damaged store; nil: nothing, or no longer.
 func (a *Agent) damageOf() *control.Damage {
 	d, damaged := a.o.Store.Damage()
 	if !damaged || a.o.Now().Sub(d.At) > damageShown {

@@ -73,7 +73,6 @@ func asks(d *store.Deployment) bool {
 	return false
 }
 
-// waiting is the error of a change that may not be applied yet.
 type waiting struct{ policy.Verdict }
 
 func (w *waiting) Error() string {
@@ -84,7 +83,6 @@ func (w *waiting) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// rest is how long not to ask again unless something changes.
 func (w *waiting) rest(now time.Time) time.Duration {
 	rest := retryMost
 	for _, r := range w.Reasons {
@@ -403,7 +401,6 @@ func (t *turns) first() string {
 	return first.id
 }
 
-// waitsForTurn says that the change of d is neither made nor has failed.
 func waitsForTurn(d *store.Deployment) bool {
 	switch Phase(d.Phase) {
 	case Fetched, Staged, Applying:

@@ -16,7 +16,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Kinds of journal entries.
 const (
 	noteStarted          = "agent.started"
 	noteManifestAccepted = "manifest.accepted"
@@ -50,7 +49,6 @@ const (
 	refusalsADay = 16
 )
 
-// note makes a journal entry for the change of the store that it belongs to.
 func (l *ledger) note(kind string, e store.Entry) store.Entry {
 	e.Kind, e.Time = kind, l.now()
 	return e.Tidy()

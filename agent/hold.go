@@ -131,7 +131,6 @@ func newLocks(b *base, o Options, look func()) *locks {
 	return l
 }
 
-// prepare makes the lock file directories of deployments that may be started.
 func (l *locks) prepare() {
 	deployments, _ := l.store.Deployments() // what cannot be read is told by who works on it
 	l.files.prepare(idsOf(deployments))
@@ -157,7 +156,6 @@ func (l *locks) removeOrphans(ctx context.Context) {
 	}
 }
 
-// held are the locks that concern a deployment.
 func (l *locks) held(id string) []policy.Lock {
 	l.files.prepare([]string{id}) // before its containers are started for the first time
 	concerns := func(h *hold) bool { return h.Deployment == "" || margo.SameID(h.Deployment, id) }
@@ -168,7 +166,6 @@ func (l *locks) held(id string) []policy.Lock {
 	return held
 }
 
-// list describes the locks of these deployments for status.
 func (l *locks) list(ids []string) []control.Lock {
 	return l.matching(func(*hold) bool { return true }, ids...)
 }
@@ -282,7 +279,6 @@ func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	return h.lock(m), nil
 }
 
-// roomFor returns an error if the caller may hold no further lock.
 func roomFor(held []hold, by control.Caller) error {
 	own, others := 0, 0
 	for i := range held {
@@ -344,7 +340,6 @@ func (l *locks) release(r control.ReleaseRequest) ([]control.Lock, error) {
 	return released, nil
 }
 
-// yields says that a caller may replace or release the lock.
 func (h *hold) yields(by control.Caller) bool { return h.UID == by.UID || by.Privileged() }
 
 func foreign(h *hold) error {

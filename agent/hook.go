@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	// hookAgain is the delay before an undecided hook is asked again.
 	hookAgain = time.Minute
 	// hookDelay is how long to wait for output held open by a process that the hook left behind.
 	hookDelay = time.Second
@@ -155,7 +154,6 @@ func ownOnly(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// excerpt keeps the beginning and the end of what is written to it.
 type excerpt struct {
 	text []byte
 	cut  bool // between the halves of text something is left out

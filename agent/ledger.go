@@ -20,7 +20,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// errSuperseded: the WFM published something newer about the deployment meanwhile.
 var errSuperseded = errors.New("superseded by a newer manifest")
 
 // ledger is the only writer of deployments. Each call is one transaction that holds the new phase
@@ -46,7 +45,6 @@ type ledger struct {
 	cleared bool                   // what came before this process was dropped
 }
 
-// see reads a deployment for its worker.
 func (l *ledger) see(id string) (store.Deployment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +102,6 @@ func (l *ledger) pin(m *wfm.Manifest) {
 	}
 }
 
-// adoption is how a manifest comes to be the accepted one.
 type adoption struct {
 	scope  string // of its WFM
 	epoch  uint64 // of that scope

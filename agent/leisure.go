@@ -43,7 +43,6 @@ func (r *resting) Error() string {
 	return fmt.Sprintf("it will be retried, since the failure may be temporary (%s)", r.code)
 }
 
-// triedAgain says that d is a failed update to be retried once what worked before runs.
 func (r *reconciler) triedAgain(d *store.Deployment) bool {
 	return hasFormer(d) && d.Return != returnLeft && passing(codeOf(d.Fault)) && !r.leftToPeople(d)
 }

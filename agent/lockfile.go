@@ -158,7 +158,6 @@ func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
 	return tree.Remove(ctx, filepath.Join(l.dir, name))
 }
 
-// openDir opens a directory, but not through a link.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 }
@@ -383,7 +382,6 @@ func (c candidate) open(dir *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), c.name), nil
 }
 
-// firstLine is what the holder has written into the file, for people.
 func firstLine(dir *os.File, c candidate) string {
 	f, err := c.open(dir)
 	if f == nil || err != nil {
@@ -396,7 +394,6 @@ func firstLine(dir *os.File, c candidate) string {
 	return margo.Shown(line, maxLockReason)
 }
 
-// processOf names the process that holds a lock; empty: not known.
 func processOf(pid int) string {
 	if pid <= 0 {
 		return ""

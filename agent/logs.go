@@ -60,7 +60,6 @@ func (p *Projects) logs(ctx context.Context, find finder, name string, r control
 	return g.Wait()
 }
 
-// tailOf is a number of lines as the runtime counts them, where 0 is all.
 func tailOf(lines *int) int {
 	switch {
 	case lines == nil:

@@ -19,14 +19,12 @@ import (
 
 const (
 	// metricsFresh is how long metrics are reused: frequent scrapes cost the device nothing.
-	metricsFresh = time.Second
-	// metricsTimeout bounds a look at what runs.
+	metricsFresh   = time.Second
 	metricsTimeout = 5 * time.Second
 	// maxLabel bounds a label's value, in bytes: names come from documents.
 	maxLabel = 128
 )
 
-// scrape is the last metrics that somebody asked for.
 type scrape struct {
 	mu   sync.Mutex // held while they are collected
 	at   time.Time
@@ -59,7 +57,6 @@ func (a *Agent) Families(ctx context.Context) metrics.Families {
 	return f
 }
 
-// ownMetrics are about the process and its state, under their customary names.
 func (a *Agent) ownMetrics(f *metrics.Families) {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) == nil {

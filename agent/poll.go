@@ -521,7 +521,6 @@ func (p *poller) whole() bool {
 	return true
 }
 
-// recorded says that the database holds the deployments of a manifest as they are listed.
 func (p *poller) recorded(m *wfm.Manifest) bool {
 	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
 	known := byID(deployments)

@@ -182,7 +182,6 @@ func (p *Projects) stage(ctx context.Context, project *runtime.Project, send fun
 	return err
 }
 
-// sender sends events of a project, one at a time.
 func sender(project string, notify func(control.Event)) func(control.Event) {
 	var mu sync.Mutex
 	return func(e control.Event) {
@@ -252,7 +251,6 @@ func (p *Projects) named(ctx context.Context, project string) ([]runtime.Observe
 	return nil, fmt.Errorf("project %q: %w; known: %s", project, control.ErrNotFound, strings.Join(names, ", "))
 }
 
-// noService says that projects have no such service, and which they have.
 func noService(service string, projects []runtime.ObservedProject) error {
 	var names []string
 	for _, o := range projects {

@@ -31,7 +31,6 @@ const (
 	retryMost  = 10 * time.Minute
 )
 
-// errForgotten: the deployment has no record any more, so its worker can end.
 var errForgotten = errors.New("deployment forgotten")
 
 // reconciler moves every deployment towards what was accepted (DS-26). Nothing else changes the
@@ -567,7 +566,6 @@ func (r *reconciler) projectsOf(ctx context.Context, id string) ([]runtime.Obser
 	return slices.DeleteFunc(projects, func(p runtime.ObservedProject) bool { return !margo.SameID(p.Labels[labelDeployment], id) }), nil
 }
 
-// removeProjects removes what runs of a deployment except what was staged as keep.
 func (r *reconciler) removeProjects(ctx context.Context, id string, keep []store.Staged) error {
 	projects, err := r.projectsOf(ctx, id)
 	if err != nil {
@@ -617,7 +615,6 @@ func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployme
 	return nil
 }
 
-// ownProjects are stagedProjects and the projects of the desired revision.
 func ownProjects(d *store.Deployment) []string {
 	names := stagedProjects(d)
 	for _, c := range d.Components {

@@ -79,7 +79,6 @@ func (r *reporter) tellAgain() {
 
 func (r *reporter) reached() { poke(r.contact) }
 
-// deaf says that reports do not reach the WFM now.
 func (r *reporter) deaf() bool { return r.isDeaf.Load() || r.silence.Hold().Left() > 0 }
 
 func (r *reporter) run(ctx context.Context) error {
@@ -112,7 +111,6 @@ func (r *reporter) run(ctx context.Context) error {
 	}
 }
 
-// rest waits for a reason to make another round; false: ctx is done.
 func (r *reporter) rest(ctx context.Context, f fate) bool {
 	switch f {
 	case silenced:
@@ -227,7 +225,6 @@ func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
 	return taken, problem
 }
 
-// holds says that a report has to wait for an older one of its deployment.
 func (r *reporter) holds(report store.Report, waits map[string]bool) bool {
 	h, blocked := r.held[report.Deployment], waits[report.Deployment]
 	if h == nil || !blocked && !h.until.After(r.now()) {
@@ -319,7 +316,6 @@ type retry struct {
 	backoff
 }
 
-// after counts an attempt and returns how long to wait for the next.
 func (r *retry) after(f fate) time.Duration {
 	if r.fate != f {
 		*r = retry{f, backoff{first: time.Second, most: 5 * time.Minute}}

@@ -206,7 +206,6 @@ func (r *reconciler) aftermath(d *store.Deployment) {
 	d.Fault.Message = shortened(text+": "+d.Fault.Message, maxFaultText)
 }
 
-// leftToPeople says that a failed update is not undone by itself.
 func (r *reconciler) leftToPeople(d *store.Deployment) bool {
 	rule := r.rules(d).Rollback
 	return rule == policy.RollbackManual || rule == policy.RollbackOff
@@ -240,7 +239,6 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	}, note)
 }
 
-// unkeep drops the way back if the rules want none.
 func (r *reconciler) unkeep(d *store.Deployment) error {
 	if d.Former == nil || r.rules(d).Rollback != policy.RollbackOff {
 		return nil

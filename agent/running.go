@@ -14,7 +14,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Codes of what is wrong with a service of an installed component.
 const (
 	codeServiceExited        = "SERVICE_EXITED"         // it ended, and its restart policy leaves it so
 	codeServiceRestarting    = "SERVICE_RESTARTING"     // it ends again and again
@@ -29,7 +28,6 @@ const (
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
 )
 
-// silentFor is the time between two looks at a shim that does not respond.
 const silentFor = 10 * time.Second
 
 // A component fails repeatedly if it does so for the third time with no more than ten grace times

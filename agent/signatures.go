@@ -46,7 +46,6 @@ func (r *reconciler) judge(
 	return r.admit(ctx, id, asks)
 }
 
-// hasOnly says that a project has no other images than these.
 func hasOnly(p *runtime.Project, images map[string]digest.Digest) bool {
 	for _, s := range p.Compose.Services {
 		if _, known := images[s.Image]; !known {

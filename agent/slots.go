@@ -49,7 +49,6 @@ const (
 
 const unbounded = math.MaxInt
 
-// yielded is the kind of work that has yielded its slot.
 const yielded = "yielded"
 
 // newSlots makes slots for so much busy work at once; begun also counts what has yielded.
@@ -69,7 +68,6 @@ func newLanes(others int) (all [lanes]*limit.Limiter) {
 	return all
 }
 
-// yieldLater yields the slot after yieldAfter unless stop is called before.
 func yieldLater(s *limit.Slot) (stop func() bool) {
 	return time.AfterFunc(yieldAfter, func() { s.Become(yielded) }).Stop
 }

@@ -68,7 +68,6 @@ func (r *reconciler) spare(ctx context.Context) error {
 // others, the oldest first. What worked last is never dropped. some: something was dropped. No
 // deployment, the caller's included, may be staging meanwhile.
 func (r *reconciler) makeRoom(ctx context.Context, d *store.Deployment, err error) (some bool, failed error) {
-	// enough drops what nothing needs, and says whether that may have made room.
 	enough := func() (bool, error) {
 		dropped, failed := r.dropUnneeded(ctx)
 		some = some || dropped > 0

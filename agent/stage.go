@@ -38,7 +38,6 @@ const (
 // maxProjectName bounds project names, which become parts of paths and container names.
 const maxProjectName = 100
 
-// keptName is how much is kept of a longer name.
 const keptName = maxProjectName - 1 - 16
 
 // stage brings all that the desired revision needs onto the device, and pins it, before anything
@@ -302,7 +301,6 @@ func (r *reconciler) formerPackage(d *store.Deployment, c margo.Component) *stor
 	return stagedOf(d.Active.Staged, c.Name)
 }
 
-// stagedOf is what was staged of a component; nil: nothing.
 func stagedOf(staged []store.Staged, component string) *store.Staged {
 	i := slices.IndexFunc(staged, func(s store.Staged) bool { return s.Component == component })
 	if i < 0 {

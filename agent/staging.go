@@ -42,10 +42,8 @@ const (
 )
 
 var (
-	// errMustDownload: the deployment cannot be staged in the looking round.
 	errMustDownload = errors.New("something must be downloaded")
-	// errPreempted: the slot was taken away.
-	errPreempted = errors.New("the download slot was given to another deployment")
+	errPreempted    = errors.New("the download slot was given to another deployment")
 )
 
 func newStaging() *limit.Limiter {
@@ -61,7 +59,6 @@ func newStaging() *limit.Limiter {
 	)
 }
 
-// round is one attempt to stage a deployment.
 type round struct {
 	w      *worker
 	ctx    context.Context // of what it does
@@ -82,7 +79,6 @@ func newRound(ctx context.Context, w *worker, next *limit.Limiter) *round {
 	return t
 }
 
-// preempted ends the round so that another deployment gets its slot.
 func (t *round) preempted() { t.cancel(errPreempted) }
 
 // fetches bounds how long the looking round waits for a package, until done is called.
@@ -314,7 +310,6 @@ func (r *reconciler) unpacks(t *round, d *store.Deployment, component string, la
 	})
 }
 
-// unpackable refuses a revision whose images the agent did not survive unpacking.
 func unpackable(d *store.Deployment) error {
 	if u := d.Unpacking; u != nil && u.Times >= maxAttempts {
 		return &fault{code: codeInterrupted, component: u.Component, err: fmt.Errorf("this device or its agent went down %d times while unpacking the images", u.Times)}

@@ -52,7 +52,6 @@ func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Rev
 	return revisionOf(doc, components), nil
 }
 
-// loadStaged is loadRevision for one component.
 func (r *reconciler) loadStaged(
 	ctx context.Context, id string, doc *margo.Deployment, c margo.Component, rev *store.Revision, fetch bool,
 ) (stagedComponent, error) {
@@ -142,7 +141,6 @@ func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch
 	}))
 }
 
-// summarizeStaged summarizes a revision that was staged before, and keeps its effects.
 func (r *reconciler) summarizeStaged(ctx context.Context, id string, former, rev *store.Revision, fetch bool) (*store.Summary, error) {
 	slot, err := r.summarizing.Acquire(ctx, limit.Key{Party: id}, nil, nil)
 	if err != nil {
@@ -167,7 +165,6 @@ func (r *reconciler) tellsChange(d *store.Deployment) bool {
 	return s != nil && s.Before == digestOf(d.Active) && r.store.HasArtifact(s.Effects)
 }
 
-// effectsOf reads what a revision does to its deployment; false: not known.
 func (r *reconciler) effectsOf(rev *store.Revision) (e effects, known bool) {
 	if rev.Summary == nil {
 		return e, false

@@ -79,7 +79,6 @@ func (w *watcher) follow(ctx context.Context) {
 	}
 }
 
-// document is what would be reported now; nil if nothing can be.
 func (w *watcher) document() json.RawMessage {
 	w.loop.works()
 	defer w.loop.waits()

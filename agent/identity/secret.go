@@ -7,7 +7,6 @@ import (
 	"unicode"
 )
 
-// maxSecretSize bounds a file with a password or a token.
 const maxSecretSize = 8 << 10
 
 // ReadSecret reads a file of one line that only its owner may read: a token or password. The

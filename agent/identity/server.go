@@ -142,7 +142,6 @@ func ParseAnchors(data []byte) ([]*x509.Certificate, error) {
 	return anchors, nil
 }
 
-// anchorsOf reads PEM or DER, and nothing else.
 func anchorsOf(data []byte) ([]*x509.Certificate, error) {
 	if bytes.HasPrefix(data, []byte{0x30}) { // an ASN.1 sequence
 		if certificate, err := x509.ParseCertificate(data); err == nil {

@@ -151,5 +151,4 @@ func sentHost(r *http.Request) string {
 	return host
 }
 
-// sfBytes is a byte sequence of RFC 9651.
 func sfBytes(b []byte) string { return ":" + base64.StdEncoding.EncodeToString(b) + ":" }

@@ -146,7 +146,6 @@ func (s *BundleSource) Run(ctx context.Context) error {
 	return nil
 }
 
-// left is the time to the next attempt; false: there is no identity yet.
 func (s *BundleSource) left() (time.Duration, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +257,6 @@ func (s *BundleSource) keep() {
 	s.unkept = false
 }
 
-// load takes over what was kept, once.
 func (s *BundleSource) load() {
 	if s.loaded {
 		return

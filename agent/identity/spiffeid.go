@@ -7,7 +7,6 @@ import (
 	"github.com/spiffe/go-spiffe/v2/spiffeid"
 )
 
-// maxIDLength is the SPIFFE standard's limit.
 const maxIDLength = 2048
 
 // ID is a SPIFFE ID of one of the management interface's two forms:

@@ -7,7 +7,6 @@ import (
 	"time"
 )
 
-// Bounds of an ApplicationDeployment.
 const (
 	MaxDeploymentBytes = 256 << 10
 	MaxComponents      = 64
@@ -207,7 +206,6 @@ func (r *reader) target(metadata node) string {
 	return id
 }
 
-// labels reads labels; a value may have lost its quotes.
 func (r *reader) labels(n node) map[string]string {
 	if !r.isOptional(object, "A-60", n) {
 		return nil

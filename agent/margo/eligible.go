@@ -48,7 +48,6 @@ func (c *DeviceConstraints) Check(capabilities []byte) error {
 	return &Unmet{Text: Shown("the device does not meet the eligibility rules: "+strings.Join(why, "; "), MaxFaultMessage)}
 }
 
-// capacity tells what the device has too little of, or "".
 func (c *DeviceConstraints) capacity(properties node) string {
 	if c.CPU != nil && !c.CPU.met(properties.member("cpus")) {
 		wanted := strconv.FormatFloat(c.CPU.Cores, 'f', -1, 64) + " cores"

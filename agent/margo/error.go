@@ -27,7 +27,6 @@ func (e *Error) Error() string {
 // Errors are the violations found in one document, in order. As an error it is never empty.
 type Errors []*Error
 
-// maxErrors bounds the violations kept of one document.
 const maxErrors = 16
 
 // Error lists the violations on one line.

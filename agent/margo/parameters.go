@@ -51,7 +51,6 @@ func (v Value) String() string { return "[hidden]" }
 // GoString hides the value.
 func (v Value) GoString() string { return v.String() }
 
-// maxUnread bounds the unread parameters listed of a document.
 const maxUnread = 64
 
 // Settings are what the parameters of a deployment set for one component.

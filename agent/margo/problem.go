@@ -20,7 +20,6 @@ const ProblemBase = "https://docs.margo.org/specification/problem-types#"
 // MaxProblemBytes bounds the body of an error answer.
 const MaxProblemBytes = 64 << 10
 
-// aboutBlank is the type of a problem that only its status describes.
 const aboutBlank = "about:blank"
 
 // ProblemKind is a registered problem type without the registry that it was written with.

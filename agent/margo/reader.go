@@ -9,7 +9,6 @@ import (
 	"unicode"
 )
 
-// reader walks a tree and collects its faults.
 type reader struct {
 	refused   Errors
 	tolerated Errors
@@ -41,7 +40,6 @@ func (r *reader) tolerate(requirement string, at node, format string, args ...an
 	r.tolerated.add(requirement, at.path, format, args...)
 }
 
-// node is a place in a document and its value.
 type node struct {
 	tree
 	path string // JSON Pointer
@@ -76,7 +74,6 @@ func (n node) eachMember(f func(name string, value node)) {
 	}
 }
 
-// pathName makes a key fit to be shown in a path.
 func pathName(name string) string {
 	name = strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 	return Shown(name, 80)

@@ -50,7 +50,6 @@ type member struct {
 	value tree
 }
 
-// maxStream bounds the YAML documents of one file.
 const maxStream = 256
 
 type limits struct {
@@ -59,7 +58,6 @@ type limits struct {
 	nodes int // values of every kind, counted again wherever a YAML alias repeats them
 }
 
-// fit checks the bounds that can be checked before parsing.
 func (l limits) fit(body []byte) error {
 	switch {
 	case len(body) > l.bytes:
@@ -85,7 +83,6 @@ func (g *growth) node(depth int) error {
 	return nil
 }
 
-// parseJSON reads exactly one JSON value.
 func parseJSON(body []byte, l limits) (tree, error) {
 	if err := l.fit(body); err != nil {
 		return tree{}, err

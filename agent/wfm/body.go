@@ -66,7 +66,6 @@ func isPage(h http.Header, begin []byte) bool {
 	return mediaTypeOf(h) == "text/html" && strings.HasPrefix(http.DetectContentType(begin), "text/html")
 }
 
-// mediaTypeOf is the media type of an answer, without parameters and in lower case.
 func mediaTypeOf(h http.Header) string {
 	mediaType, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(mediaType))

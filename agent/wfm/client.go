@@ -117,7 +117,6 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// warnOnce logs an oddity of a WFM once.
 func (c *Client) warnOnce(message string, args ...any) {
 	if _, said := c.said.LoadOrStore(message, true); !said {
 		c.options.Logger.Warn(message, args...)
@@ -165,7 +164,6 @@ type request struct {
 	sink func(response *http.Response, body io.Reader) error
 }
 
-// answer is a successful one: 2xx, or 304 to a conditional request.
 type answer struct {
 	status int
 	header http.Header
@@ -267,7 +265,6 @@ func (c *Client) send(ctx context.Context, r request) (*http.Response, error) {
 	return c.wire.transport().RoundTrip(httpRequest)
 }
 
-// authenticate identifies the device to the WFM or to a gateway in front of it.
 func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 	if c.options.Authorization != nil {
 		value, err := c.options.Authorization()
@@ -323,7 +320,6 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// sameOrigin reports whether a URL leads to the configured WFM.
 func (c *Client) sameOrigin(u *url.URL) bool {
 	return u.Scheme == "https" && u.User == nil && u.Opaque == "" &&
 		strings.EqualFold(u.Hostname(), c.base.Hostname()) && cmp.Or(u.Port(), defaultPort) == cmp.Or(c.base.Port(), defaultPort)

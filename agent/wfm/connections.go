@@ -45,7 +45,6 @@ func (c *connections) transport() *http.Transport {
 	return c.current
 }
 
-// retire gives up all present connections.
 func (c *connections) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

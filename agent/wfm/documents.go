@@ -102,7 +102,6 @@ func otherWayMayHelp(err error) bool {
 	return isOfArtifact(err)
 }
 
-// isOfArtifact reports whether the fault lies in the artifact or the room for it.
 func isOfArtifact(err error) bool {
 	for _, content := range []error{
 		ErrSuperseded, ErrDigestMismatch, ErrTooLarge, ErrBundle, errEncoding, errSpool, errRange, io.ErrUnexpectedEOF,
@@ -258,7 +257,6 @@ func (f *fetch) bundle(ctx context.Context) error {
 	return err
 }
 
-// read reads through the bundle in the spool.
 func (f *fetch) read(p *part, each func(digest.Digest, []byte) error) error {
 	archive, err := p.open()
 	if err != nil {

@@ -46,7 +46,6 @@ func (l Limits) WithDefaults() Limits {
 	}
 }
 
-// deadline is how long an answer of up to size bytes may take.
 func (l Limits) deadline(timeout time.Duration, size int64) time.Duration {
 	return timeout + time.Duration(size/l.Speed)*time.Second
 }

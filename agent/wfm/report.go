@@ -56,13 +56,11 @@ func (c *Client) PutCapabilities(ctx context.Context, deviceID string, body []by
 	return err
 }
 
-// isUnfit reports whether an answer refuses the document that was sent.
 func isUnfit(err error) bool {
 	status := statusOf(err)
 	return status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }
 
-// mindsDeviceID reports whether a refusal is about the id of the device.
 func mindsDeviceID(err error) bool {
 	if !isUnfit(err) {
 		return false

@@ -22,7 +22,6 @@ type Spool interface {
 	Remove(d digest.Digest) error
 }
 
-// errSpool: the disk is full or broken.
 var errSpool = errors.New("cannot store the download")
 
 // part is an artifact on its way into the spool.
@@ -57,7 +56,6 @@ func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
 	return p, nil
 }
 
-// read passes on all bytes that have arrived.
 func (p *part) read(to io.Writer) (int64, error) {
 	r, err := p.open()
 	if err != nil {
