@@ -31,12 +31,12 @@ const (
 	maxName    = 512     // bytes
 	maxSaved   = 1 << 10 // images of docker save
 	maxRefs    = 1 << 12 // names and digests of images
-	// maxUnzipped is how many bytes a compressed archive may have at most once it is decompressed.
+	// maxUnzipped bounds the size of an archive after decompression in bytes.
 	maxUnzipped = 64 << 30
 )
 
-// archive is a tar file of images, compressed by gzip or not: an OCI layout, or what `docker save` writes. Nothing is
-// unpacked; parts are read where they lie. What they claim to be is verified by whoever reads them.
+// archive is a tar file of images, gzipped or not: an OCI layout, or the output of `docker save`.
+// Parts are read in place, without unpacking. Their readers verify them.
 type archive struct {
 	info   os.FileInfo // of the tar file, when it was read
 	open   opener      // of its beginning
@@ -47,7 +47,7 @@ type archive struct {
 
 type opener func() (io.ReadSeekCloser, error) // of Seek only the way forward is used
 
-// section is where a part lies. What the archive has only in another form is made when it is read.
+// section locates a part. What the archive has only in another form is made on reading.
 type section struct {
 	offset, size int64
 	made         []byte
@@ -71,7 +71,7 @@ func parseArchive(open opener) (*archive, error) {
 	if err != nil {
 		return nil, err
 	}
-	// To its end, where gzip has a checksum.
+	// To the end, where gzip has a checksum.
 	if _, err := io.Copy(io.Discard, r); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func parseArchive(open opener) (*archive, error) {
 	return nil, errors.New("neither an OCI layout nor what docker save writes")
 }
 
-// blobOf is the digest that a file of a layout is named after.
+// blobOf is the digest in a file name of a layout.
 func blobOf(name string) (digest.Digest, bool) {
 	rest, ok := strings.CutPrefix(name, "blobs/")
 	algorithm, encoded, found := strings.Cut(rest, "/")
@@ -102,8 +102,8 @@ func blobOf(name string) (digest.Digest, bool) {
 	return d, d.Validate() == nil
 }
 
-// listArchive finds the regular files. Links are followed, for `docker save` has a layer that images share only once;
-// they cannot lead out of the archive, of which nothing is unpacked.
+// listArchive finds the regular files. It follows links, which `docker save` uses for shared layers;
+// they cannot leave the archive, as nothing is unpacked.
 func listArchive(r io.ReadSeeker) (map[string]section, error) {
 	files := make(map[string]section)
 	links := make(map[string]string)
@@ -168,7 +168,7 @@ func entryName(name string) (string, error) {
 	return clean, nil
 }
 
-// isSparse says that the bytes of a file do not lie as they are.
+// isSparse tells whether a file's bytes are not stored as they are.
 func isSparse(h *tar.Header) bool {
 	for key := range h.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -178,7 +178,7 @@ func isSparse(h *tar.Header) bool {
 	return h.Typeflag == tar.TypeGNUSparse
 }
 
-// decode reads a JSON file of the archive, which cannot be bigger than the limit.
+// decode reads a JSON file of the archive of at most limit bytes.
 func (a *archive) decode(name string, limit int64, to any) ([]byte, error) {
 	at, ok := a.files[path.Clean(name)]
 	switch {
@@ -197,7 +197,7 @@ func (a *archive) decode(name string, limit int64, to any) ([]byte, error) {
 	return data, nil
 }
 
-// containerdName is where containerd and Docker put the whole reference into the index of a layout.
+// containerdName is the annotation of containerd and Docker for the full reference in an index.
 const containerdName = "io.containerd.image.name"
 
 func (a *archive) readLayout() error {
@@ -213,7 +213,7 @@ func (a *archive) readLayout() error {
 			return fmt.Errorf("image %s is missing", m.Digest)
 		}
 		names := []string{m.Annotations[containerdName], m.Annotations[v1.AnnotationRefName]}
-		// A tag alone says nothing: whose it is stands nowhere.
+		// A tag alone does not say of which repository.
 		names = slices.DeleteFunc(names, func(name string) bool { return !strings.ContainsAny(name, "/:") })
 		if err := a.add(v1.Descriptor{MediaType: m.MediaType, Digest: m.Digest, Size: m.Size}, names); err != nil {
 			return err
@@ -222,7 +222,7 @@ func (a *archive) readLayout() error {
 	return nil
 }
 
-// add makes an image known by its digest and its names; of several with the same name the first counts.
+// add registers an image by its digest and names; the first of a name wins.
 func (a *archive) add(desc v1.Descriptor, names []string) error {
 	keys := []string{desc.Digest.String()}
 	for _, name := range names {
@@ -241,8 +241,8 @@ func (a *archive) add(desc v1.Descriptor, names []string) error {
 	return nil
 }
 
-// readSaved reads what `docker save` wrote before it wrote layouts. It has no manifests; they are made here, of layers
-// that are not compressed and thus have the digests that the configuration names.
+// readSaved reads the form of `docker save` before it wrote layouts. It makes the missing manifests,
+// of uncompressed layers, whose digests are those in the configuration.
 func (a *archive) readSaved() error {
 	var saved []savedImage
 	if _, err := a.decode("manifest.json", maxManifest, &saved); err != nil {
@@ -300,8 +300,8 @@ func (a *archive) manifestOf(saved savedImage) ([]byte, error) {
 	return json.Marshal(manifest)
 }
 
-// find describes an image by its normalised reference with a tag, or by its digest, also one that only an index in the
-// archive names.
+// find describes an image by normalised reference with a tag, or by digest, including those that only
+// an index in the archive names.
 func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
 	key := ref.String()
 	if canonical, ok := ref.(reference.Canonical); ok {
@@ -325,7 +325,7 @@ func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: form, Digest: digest.Digest(key), Size: int64(len(data))}, nil
 }
 
-// read reads a part as a whole.
+// read returns a whole part.
 func (a *archive) read(at section) ([]byte, error) {
 	r, err := a.from(at, 0)
 	if err != nil {
@@ -335,7 +335,7 @@ func (a *archive) read(at section) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// from reads a part where it lies, from an offset in it to its end.
+// from reads a part in place from an offset to its end.
 func (a *archive) from(at section, offset int64) (io.ReadCloser, error) {
 	if at.made != nil {
 		return io.NopCloser(io.NewSectionReader(bytes.NewReader(at.made), offset, at.size)), nil
@@ -355,7 +355,7 @@ type archivePart struct {
 	io.Closer
 }
 
-// openArchive opens a tar file, whatever its name says about compression.
+// openArchive opens a tar file, compressed or not, whatever its name.
 func openArchive(file string) (io.ReadSeekCloser, error) {
 	f, err := tree.Open(file)
 	if err != nil {
@@ -372,7 +372,7 @@ func openArchive(file string) (io.ReadSeekCloser, error) {
 	return &gzipped{Closer: f, plain: z}, nil
 }
 
-// gzipped is a file that is decompressed while it is read, from its beginning on.
+// gzipped is a file that is decompressed on reading, from its beginning.
 type gzipped struct {
 	io.Closer
 	plain io.Reader
@@ -387,7 +387,7 @@ func (z *gzipped) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Seek goes forward from where it is, for which it decompresses what lies between.
+// Seek only goes forward and decompresses what it skips.
 func (z *gzipped) Seek(offset int64, _ int) (int64, error) {
 	_, err := io.CopyN(io.Discard, z, offset)
 	if err == io.EOF {

@@ -15,7 +15,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// ArtifactLimits says what an artifact must be.
+// ArtifactLimits are the requirements of an artifact.
 type ArtifactLimits struct {
 	Size  int64  // bytes of its layer, at most
 	Trust *Trust // by whom it has to be signed; nil: by nobody
@@ -26,9 +26,9 @@ const (
 	componentLayer = "application/vnd.org.margo.component.compose.tar+gzip"
 )
 
-// Artifact downloads the package of a component that is kept in a registry (PKG-01), and returns its one layer with
-// the digest of its manifest. Both are verified (PKG-04). Where it has to be signed, its signature comes from where it
-// would come, and nothing else of it comes before. Nothing is kept in containerd. tag may also be a digest.
+// Artifact downloads the package of a component in a registry (PKG-01), and returns its one layer and
+// the digest of its manifest, both verified (PKG-04). A required signature comes first and from the
+// same place. Nothing is kept in containerd. tag may also be a digest.
 func (i *Images) Artifact(ctx context.Context, repository, tag string, l ArtifactLimits, progress func(Progress)) (data []byte, origin digest.Digest, err error) {
 	object := repository + ":" + tag
 	ref, err := artifactReference(repository, tag)
@@ -43,7 +43,7 @@ func (i *Images) Artifact(ctx context.Context, repository, tag string, l Artifac
 	if err != nil {
 		return nil, "", fail(object, err)
 	}
-	// Another host is asked for the whole: a mirror that has half of an artifact has none.
+	// Another host is asked for everything: a mirror with half an artifact has none.
 	err = s.try(ctx, i.o.Logger, func(h host) (err error) {
 		data, origin, err = h.artifact(ctx, ref, q, l, newMeter(object, progress, new(sync.Mutex)))
 		return err
@@ -71,7 +71,7 @@ func artifactReference(repository, tag string) (reference.Named, error) {
 	return reference.WithTag(named, tag)
 }
 
-// artifact is Artifact for one host; q is nil where it need not be signed.
+// artifact is Artifact for one host; q is nil if no signature is required.
 func (h host) artifact(ctx context.Context, ref reference.Named, q *inquest, l ArtifactLimits, m *meter) ([]byte, digest.Digest, error) {
 	root, err := h.Resolve(ctx, ref)
 	if err != nil {
@@ -98,7 +98,7 @@ func (h host) artifact(ctx context.Context, ref reference.Named, q *inquest, l A
 	return data, root.Digest, err
 }
 
-// componentOf returns the layer of a manifest that is a component's package and nothing else (PKG-02, PKG-03).
+// componentOf returns the layer of a manifest that is a component's package only (PKG-02, PKG-03).
 func componentOf(data []byte) (v1.Descriptor, error) {
 	var manifest v1.Manifest
 	if err := json.Unmarshal(data, &manifest); err != nil {
@@ -122,7 +122,7 @@ func componentOf(data []byte) (v1.Descriptor, error) {
 	return layer, nil
 }
 
-// bytes downloads a small part into memory and verifies it.
+// bytes downloads and verifies a small part in memory.
 func (h host) bytes(ctx context.Context, in reference.Named, desc v1.Descriptor, most int64, m *meter) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > most {
 		return nil, bad(fmt.Errorf("%s has %d bytes; the limit is %d", desc.MediaType, desc.Size, most))

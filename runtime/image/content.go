@@ -24,7 +24,7 @@ const (
 	maxConfig   = 8 << 20 // bytes of an image configuration
 )
 
-// read returns a part of the content store that is read as a whole, verified.
+// read returns a whole part from the content store, verified.
 func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error) {
 	r, err := i.o.Client.ContentStore().ReaderAt(ctx, desc)
 	if err != nil {
@@ -44,8 +44,7 @@ func (i *Images) read(ctx context.Context, desc v1.Descriptor, limit int64) ([]b
 	return data, nil
 }
 
-// rootHere describes and returns the manifest or index with a digest, of which nothing else is known, that is in the
-// content store.
+// rootHere describes and returns a manifest or index in the content store, given only its digest.
 func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, []byte, error) {
 	root := v1.Descriptor{Digest: d}
 	data, err := i.read(ctx, root, maxManifest)
@@ -59,10 +58,10 @@ func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, 
 	return root, data, nil
 }
 
-// isHere says whether a part is in the content store, and has the lease hold it. One that the store knows and has not, as
-// its file did not survive a power cut, is forgotten.
+// isHere tells whether a part is in the content store, and has the lease hold it. It forgets a part
+// whose file did not survive a power cut.
 func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
-	// Held first, or it could go after the look.
+	// Held first, or it could vanish after the look.
 	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
 		return false, err
 	}
@@ -79,13 +78,13 @@ func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
 	return false, p.drop(ctx, desc.Digest)
 }
 
-// isGone says that a part is not here, or is of no use as it is.
+// isGone tells whether a part is missing or unusable.
 func isGone(err error) bool {
 	code := codeOf(err)
 	return errdefs.IsNotFound(err) || code == fault.Garbled || code == fault.InvalidPackage
 }
 
-// isDamaged reads a part to its end and says whether it still is what its digest says.
+// isDamaged reads a whole part and tells whether it no longer matches its digest.
 func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error) {
 	r, err := i.o.Client.ContentStore().ReaderAt(ctx, desc)
 	if errdefs.IsNotFound(err) {
@@ -102,8 +101,7 @@ func (i *Images) isDamaged(ctx context.Context, desc v1.Descriptor) (bool, error
 	return !verifier.Verified(), nil
 }
 
-// drop removes a part that is not what it was, so that it can be had again. What it refers to stays. A part that is not
-// here need not be removed.
+// drop removes a damaged part, if present, so that it can be fetched again. What it refers to stays.
 func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 	store := p.o.Client.ContentStore()
 	info, err := store.Info(ctx, d)
@@ -133,7 +131,7 @@ func (p *pull) drop(ctx context.Context, d digest.Digest) error {
 	return p.collect(ctx) // which removes the file, or it would be taken for the new one
 }
 
-// The labels by which the garbage collector finds what a part refers to; a name follows.
+// The prefixes of labels by which the garbage collector finds what a part refers to.
 const (
 	contentRef  = "containerd.io/gc.ref.content."
 	snapshotRef = "containerd.io/gc.ref.snapshot."
@@ -150,8 +148,8 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 	return nil
 }
 
-// link labels the manifests of an image that are here with what they refer to, and the index with them: what the garbage
-// collector goes by. An index has a label for each platform: there may be images of several.
+// link labels the manifests of an image, and the index, with what they refer to, for the garbage
+// collector. An index has a label for each platform, as there may be images of several.
 func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.Descriptor) error {
 	for _, m := range manifests {
 		if m.Digest.Validate() != nil {
@@ -185,10 +183,10 @@ func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.D
 	return nil
 }
 
-// Size is how many bytes an image has that Pull has brought, compressed, of each platform that it was brought for. What it
-// shares with others is counted as well.
+// Size is the compressed size in bytes of an image that Pull has brought, for all its platforms,
+// including content shared with others.
 func (i *Images) Size(ctx context.Context, name string) (size int64, err error) {
-	// What a part is labelled with (see link) may be of a platform that is not here.
+	// A label (see link) may be of a platform that is not here.
 	measure := func(ctx context.Context, desc v1.Descriptor) (below []v1.Descriptor, err error) {
 		part, err := i.o.Client.ContentStore().Info(ctx, desc.Digest)
 		if err != nil && !errdefs.IsNotFound(err) {
@@ -212,7 +210,7 @@ func (i *Images) Size(ctx context.Context, name string) (size int64, err error) 
 	return size, nil
 }
 
-// projectLabel is the label of a download's lease with who wants it, beside ownLabel with the name of the image.
+// projectLabel of a download's lease has its project, as ownLabel has the name of its image.
 const projectLabel = "margolite/project"
 
 // lease holds what was downloaded and unpacked.
@@ -223,12 +221,12 @@ func (p *pull) lease() leases.Lease {
 	}
 }
 
-// leased has what is downloaded or unpacked held.
+// leased is ctx for downloads and unpacking held by the lease.
 func (p *pull) leased(ctx context.Context) context.Context {
 	return leases.WithLease(ctx, p.lease().ID)
 }
 
-// keep holds a part or a snapshot that is here.
+// keep adds a present part or snapshot to the lease.
 func (p *pull) keep(ctx context.Context, r leases.Resource) error {
 	err := p.o.Client.LeasesService().AddResource(ctx, p.lease(), r)
 	if err != nil && !errdefs.IsAlreadyExists(err) {
@@ -245,9 +243,9 @@ func (i *Images) release(ctx context.Context, l leases.Lease) error {
 	return nil
 }
 
-// recall makes images known again after the database of containerd was lost, of which there is nothing left but content
-// that a lease holds. keep are the names of those that are wanted; of what is left nobody knows whose it was, and it goes
-// with the lease. Images are unpacked when they are pulled again, which needs no network then.
+// recall recreates the records of the images named in keep after containerd's database was lost and
+// only content held by a lease is left. The rest goes with the lease, since its use is unknown. The
+// next pull unpacks the images and needs no network.
 func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 	held, err := i.o.Client.LeasesService().List(ctx, "id=="+containerd.RecoveredLease)
 	if err != nil {
@@ -268,7 +266,7 @@ func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 	return nil
 }
 
-// recallOne records an image of which the root is here.
+// recallOne records an image whose root is present.
 func (i *Images) recallOne(ctx context.Context, name string) error {
 	_, text, _ := strings.Cut(name, "@")
 	d := digest.Digest(text)

@@ -18,13 +18,13 @@ const maxCredentials = 1 << 20 // bytes of a credentials file
 
 var errNotConfig = errors.New("not a Docker config.json")
 
-// errHelper says that the secrets are somewhere else.
+// errHelper says that a credential helper has the secrets.
 var errHelper = &fault.Error{
 	Code: fault.Refused,
 	Err:  errors.New("a credential helper has them (credsStore or credHelpers), which is not supported: put them into auths"),
 }
 
-// dockerConfig is the part of Docker's config.json that holds credentials. Helpers are programs, and are not run.
+// dockerConfig is the credentials in Docker's config.json. Helpers are programs and not run.
 type dockerConfig struct {
 	Auths   map[string]credentials `json:"auths"` // by host, or host and the beginning of a repository
 	Store   string                 `json:"credsStore"`
@@ -38,8 +38,8 @@ type credentials struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-// credentials returns what is configured for a repository of a host; nothing when there is nothing. An empty user with
-// a secret is a token.
+// credentials returns what is configured for a repository of a host, if anything. An empty user with a
+// secret means a token.
 func (r Registry) credentials(host, repository string) (user, secret string, err error) {
 	if r.Credentials == "" {
 		return "", "", nil
@@ -55,7 +55,7 @@ func (r Registry) credentials(host, repository string) (user, secret string, err
 	return user, secret, nil
 }
 
-// parseCredentials takes the entry whose key covers the repository most exactly; of two that are equal, the first key.
+// parseCredentials takes the most specific key that covers the repository, of equal ones the first.
 func parseCredentials(data []byte, host, repository string) (user, secret string, err error) {
 	var config dockerConfig
 	if err := json.Unmarshal(data, &config); err != nil {
@@ -94,9 +94,9 @@ func parseCredentials(data []byte, host, repository string) (user, secret string
 	return "", "", nil
 }
 
-// splitKey splits a key of config.json, a host with or without the beginning of a repository, or a URL as in
-// "https://index.docker.io/v1/", into the host on the wire and the repository. Keys under which Docker's login keeps
-// tokens of its own for such a URL have a path that no repository has.
+// splitKey splits a key of config.json, a host with an optional repository prefix or a URL such as
+// "https://index.docker.io/v1/", into the host on the wire and the repository. Keys of tokens that
+// Docker's login adds for such a URL have a path that no repository has.
 func splitKey(key string) (host, repository string) {
 	if _, rest, ok := strings.Cut(key, "://"); ok {
 		key = rest

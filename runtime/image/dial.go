@@ -16,15 +16,15 @@ import (
 	"github.com/margolite/margolite/runtime/registry"
 )
 
-// dialer connects to one host, and to those that it sends us to: by a redirect, or as its token service. None of these may
-// be this device, unless the configuration names it: whoever runs a registry would reach what listens here for local
-// programs alone. What counts is the address that is connected to, whatever name stands for it.
+// dialer connects to one host, and to those it refers to by a redirect or as its token service. None
+// may be this device unless configured: a registry could otherwise reach services for local programs
+// only. The address connected to decides, whatever its name.
 type dialer struct {
 	allowed map[string]bool // host:port that may be on this device
 	local   bool            // the host itself is, by its name: it may name others here
 }
 
-// newDialer is for a host[:port] on the wire. The hosts that the configuration names, and proxies, may be anywhere.
+// newDialer is for a host[:port] on the wire. Configured hosts, and proxies, may be anywhere.
 func newDialer(host string, registries map[string]Registry) *dialer {
 	d := &dialer{allowed: make(map[string]bool)}
 	d.allow(host)
@@ -81,7 +81,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return dialer.DialContext(ctx, network, address)
 }
 
-// errOwnAddress says that a registry sent us to this device.
+// errOwnAddress says that a registry directed us to this device.
 var errOwnAddress = &fault.Error{
 	Code: fault.Refused,
 	Err:  errors.New("an address of this device; registries must not redirect there; add the host to registries to allow it"),

@@ -23,12 +23,12 @@ import (
 const (
 	piece = 256 << 10 // bytes that are written to containerd at a time
 
-	// lockedTime is how long somebody else may still write a part: a process that was killed may still be known to its
-	// containerd.
+	// lockedTime bounds how long another writer may hold a part: containerd may still know a
+	// killed process.
 	lockedTime = 30 * time.Second
 )
 
-// part downloads a blob or manifest into the content store, from where the last attempt has left off.
+// part downloads a blob or manifest into the content store, continuing the last attempt.
 func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	if err := desc.Digest.Validate(); err != nil {
 		return bad(err)
@@ -59,9 +59,9 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 	})
 }
 
-// fetch downloads what is missing of a part from one host, all of it where that is stale, and counts what comes.
+// fetch downloads the rest of a part from one host, or all of it if stale, and counts the bytes.
 func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, stale *bool, receive receiver) error {
-	// A writer of containerd's client ends with its context alone, even when it is closed.
+	// A writer of containerd's client ends only with its context, even when closed.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	waited := time.AfterFunc(lockedTime, cancel)
@@ -116,7 +116,7 @@ func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, 
 	return nil
 }
 
-// counted is what comes from a host.
+// counted is a counting reader of a host's content.
 type counted struct {
 	io.Reader
 	bytes *atomic.Int64
@@ -131,7 +131,7 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// begun is how much of a part has come in former attempts.
+// begun is how much of a part former attempts have downloaded.
 func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
 	status, err := p.o.Client.ContentStore().Status(ctx, remotes.MakeRefKey(ctx, desc))
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
 }
 
 const (
-	// DefaultMinRate is how many bytes a download has to bring in a minute to keep its slot while others wait: a quarter
+	// DefaultMinRate is the bytes a minute that keep a download's slot while others wait: a quarter
 	// of what GPRS carries.
 	DefaultMinRate = 16 << 10
 
@@ -149,13 +149,13 @@ const (
 	slowMemory = 10 // windows for which a registry is known to be slow
 )
 
-// once lets one of a kind be done at a time.
+// once admits one holder of a kind at a time.
 func once() limit.Bound {
 	return limit.Bound{Most: 1, Counts: func(held, wanted limit.Key) bool { return held.Kind != "" && held.Kind == wanted.Kind }}
 }
 
-// newSlots bounds the downloads. A registry has a number of slots, and all registries together one more, so that one which
-// holds all of its own leaves one to others. What has a kind, such as a blob by its digest, comes once at a time.
+// newSlots bounds the downloads. A registry has a number of slots, and all together one more, so that a
+// registry which holds all of its own leaves one to others. A kind, such as a digest, has one at a time.
 func newSlots(perRegistry int, window time.Duration) *limit.Limiter {
 	return limit.New(slowMemory*window, once(),
 		limit.Bound{Most: perRegistry, Counts: func(held, wanted limit.Key) bool { return held.Party != "" && held.Party == wanted.Party }},
@@ -163,17 +163,17 @@ func newSlots(perRegistry int, window time.Duration) *limit.Limiter {
 	)
 }
 
-// sameContent is why a download waits that needs no slot.
+// sameContent is the reason of a wait for no slot.
 const sameContent = "waiting for another download of the same content"
 
 var errSlotGiven = errors.New("its download slot was given to another download")
 
-// receiver does what depends on a host alone, and counts the bytes that come of it.
+// receiver runs the part of a download that depends on the host alone, and counts its bytes.
 type receiver func(receive func(ctx context.Context, came *atomic.Int64) error) error
 
-// transfer downloads something that has a key; "": nobody else downloads it. do has the receiver do its part that depends on
-// the host: the time of what this device does itself does not count. Each time the slot is given to others, do is called
-// again later: it goes on where it was.
+// transfer runs a download with a key; "": it is not shared. do passes the part that depends on the
+// host to the receiver: only that is timed. After each loss of the slot, do is called again later
+// and continues.
 func (h host) transfer(ctx context.Context, key string, run *run, do func(context.Context, receiver) error) error {
 	defer run.end()
 	for {
@@ -183,8 +183,8 @@ func (h host) transfer(ctx context.Context, key string, run *run, do func(contex
 	}
 }
 
-// attempt is transfer for as long as the slot is kept. It is broken off when nothing comes, and with less than the floor
-// when somebody else waits for the slot, or when other hosts may be faster.
+// attempt is transfer while the slot is held. It ends when nothing comes, or, with less than the floor,
+// when others wait for the slot or other hosts may be faster.
 func (h host) attempt(ctx context.Context, key string, run *run, do func(context.Context, receiver) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

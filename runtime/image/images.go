@@ -27,23 +27,23 @@ import (
 	"github.com/margolite/margolite/runtime/registry"
 )
 
-// ownLabel marks the image records and leases of this package; others are left alone.
+// ownLabel marks the image records and leases of this package; it leaves others alone.
 const ownLabel = "margolite/image"
 
 const downloads = 3 // of a registry at a time
 
-// Options is what Images needs.
+// Options are the options of Images.
 type Options struct {
 	Client     containerd.Client
 	Registries map[string]Registry // by host[:port] as in references; others are reached by HTTPS without credentials
 	Preload    string              // directory of image archives that need no registry; "": none
 	Keys       []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	AtOnce     int                 // downloads at a time from one registry; from all together there is one more; 0: 3
-	// MinRate is how many bytes a minute a download has to bring to keep its slot while others wait, and more after ten
-	// minutes; 0: DefaultMinRate, negative: it keeps it in any case.
+	// MinRate is the bytes a minute that keep a download's slot while others wait, more after ten
+	// minutes; 0: DefaultMinRate, negative: none needed.
 	MinRate int64
-	// RateWindow is the time over which rates are measured. Lookups may take two of it, and a download that brings nothing
-	// is broken off after two. 0: a minute.
+	// RateWindow is the period over which rates are measured. Lookups, and downloads that bring
+	// nothing, end after two. 0: a minute.
 	RateWindow time.Duration
 	// State is where the agent keeps its own records; "": nowhere. Reserve is how many bytes images leave free there, and
 	// where containerd keeps them; 0: 32 MiB, but no more than a twentieth of a small file system.
@@ -70,15 +70,15 @@ type Images struct {
 	pulls     map[*pull]bool      // that are under way -> space was found for it
 	changed   chan struct{}       // closed when some of those have ended, or become slow
 	unpacking map[*allowance]bool // layers
-	// What did not fit, by what it was, until something else came: to look again costs a look at the file system then, and
-	// neither a request nor a write.
+	// Errors of what did not fit, by what it was, until something else came: another attempt then
+	// costs a look at the file system, and neither a request nor a write.
 	refusals map[string]*fault.Error
 }
 
-// Downloaded is how many bytes of images and packages have come from registries.
+// Downloaded is the bytes of images and packages downloaded from registries.
 func (i *Images) Downloaded() int64 { return i.came.Load() }
 
-// New keeps images in containerd. Files that the registries name are read when they are needed.
+// New returns Images. Files named by registries are read when needed.
 func New(o Options) *Images {
 	o.AtOnce = cmp.Or(o.AtOnce, downloads)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
@@ -109,11 +109,11 @@ type Image struct {
 	Digest  digest.Digest // of the manifest or index that the name holds
 	Config  v1.Image      // Config.Config has Entrypoint, Cmd, Env, User, WorkingDir, Volumes, StopSignal
 	ChainID digest.Digest // of the root file system: the key of the snapshot that containers start from
-	// Health is its HEALTHCHECK, an extension of Docker that OCI's configuration does not have; nil: it has none.
+	// Health is its HEALTHCHECK, an extension by Docker to OCI's configuration; nil: none.
 	Health *compose.Healthcheck
 }
 
-// Name is the name of the image record for a reference as it is written in a project and the digest it stands for.
+// Name is the image record's name for a reference as written in a project and its digest.
 func Name(ref string, d digest.Digest) (string, error) {
 	named, err := parse(ref)
 	if err != nil {
@@ -122,7 +122,7 @@ func Name(ref string, d digest.Digest) (string, error) {
 	return named.Name() + "@" + d.String(), nil
 }
 
-// parse reads a reference the way Docker does: a name alone is one of Docker Hub, no tag is "latest".
+// parse reads a reference as Docker does: names default to Docker Hub, tags to "latest".
 func parse(ref string) (reference.Named, error) {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -131,8 +131,8 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// Get returns an image that is on the device for a platform (see Want), without asking anybody. The error is of kind
-// fault.NotFound when it is not.
+// Get returns an image on the device for a platform (see Want), without a network. It fails with
+// fault.NotFound if there is none.
 func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform string) (*Image, error) {
 	name, err := Name(ref, d)
 	if err != nil {
@@ -146,7 +146,7 @@ func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform 
 	return image, fail(name, err)
 }
 
-// get reads the configuration of an image. What is damaged or lost of it makes the image one that is not here.
+// get reads the configuration of an image, which is not found if parts are damaged or lost.
 func (i *Images) get(ctx context.Context, name string, platform target) (*Image, error) {
 	absent := func(why error) error { return &fault.Error{Code: fault.NotFound, Err: why} }
 	record, err := i.o.Client.ImageService().Get(ctx, name)
@@ -198,9 +198,9 @@ func (i *Images) records(ctx context.Context) ([]images.Image, error) {
 	return records, nil
 }
 
-// Prune removes the images that Pull has brought, except those named in keep, and the downloads it has begun, except
-// those of images in keep and those for the projects in fetching. It returns what it removed. A Pull that is under way
-// is left alone. Space is free when Prune returns, unless a container still uses the image.
+// Prune removes images that Pull has brought, except those in keep, and its unfinished downloads,
+// except of images in keep and for projects in fetching. It returns what it removed. It leaves a
+// running Pull alone. Space is free when Prune returns, unless a container still uses the image.
 func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (removed []string, err error) {
 	if err := i.recall(ctx, keep); err != nil {
 		return nil, err
@@ -221,8 +221,8 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	return i.remove(ctx, names, begun)
 }
 
-// remove removes images and downloads, and collects what nothing else needs. The first call also collects what a process
-// that was killed has left.
+// remove removes images and downloads, and collects garbage. The first call includes that of killed
+// processes.
 func (i *Images) remove(ctx context.Context, names []string, begun []leases.Lease) (removed []string, err error) {
 	if len(names)+len(begun) == 0 && i.collected.Load() {
 		return nil, nil
@@ -244,8 +244,8 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 	return removed, i.collect(ctx)
 }
 
-// collection is the lease whose deletion is a garbage collection: containerd offers one only so, and may wait for long
-// before it collects by itself.
+// collection is the lease whose deletion triggers a garbage collection: containerd offers no other way,
+// and may wait long by itself.
 const collection = "margolite-collection"
 
 func (i *Images) collect(ctx context.Context) error {
@@ -265,10 +265,10 @@ func (i *Images) collect(ctx context.Context) error {
 	}
 }
 
-// snapshotterLabel is the label of a namespace with the snapshotter that is taken where none is asked for.
+// snapshotterLabel of a namespace names its default snapshotter.
 const snapshotterLabel = "containerd.io/defaults/snapshotter"
 
-// Snapshotter is the name of the snapshotter that images are unpacked into.
+// Snapshotter is the name of the snapshotter for images.
 func (i *Images) Snapshotter(ctx context.Context) (string, error) {
 	name, err := i.o.Client.GetLabel(ctx, snapshotterLabel)
 	if err != nil {

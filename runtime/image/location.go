@@ -18,19 +18,19 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// Source is where a package is that a URL names, and not a registry (PKG-15).
+// Source is the location of a package outside of a registry (PKG-15).
 type Source struct {
 	Package string // http or https URL
-	// Keys is the URL of OpenPGP public keys, by one of which the package has to be signed; "": by none. Options.Keys
-	// count instead, if there are any.
+	// Keys is the URL of OpenPGP public keys, one of which must have signed the package; "": none. Options.Keys,
+	// if any, take precedence.
 	Keys string
 }
 
-// Location downloads a package, and verifies its signature if it has to have one. The signature is where the standard
-// leaves it open: beside the package, with .asc or else .sig after its name.
+// Location downloads a package, and verifies its signature if one is required. The standard does not
+// say where that is: here beside the package, with .asc or else .sig after its name.
 //
-// Without a signature, integrity rests on TLS: plain HTTP only works with hosts that are configured for it. Authorities
-// and credentials are those of the registry configuration of each host.
+// Without a signature, integrity rests on TLS: plain HTTP needs a host configured for it. Authorities
+// and credentials come from the registry configuration of each host.
 func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, progress func(Progress)) (data []byte, err error) {
 	object := withoutQuery(from.Package)
 	defer func() { err = fail(object, err) }()
@@ -38,7 +38,7 @@ func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, pr
 	if from.Keys == "" && len(i.o.Keys) == 0 {
 		return i.download(ctx, from.Package, l.Size, m)
 	}
-	// What is small comes first: as long as it is missing, nothing big is downloaded in vain.
+	// Small files first: without them, a big download would be in vain.
 	if err := pgp.Find(); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, pr
 	return data, nil
 }
 
-// keysOf returns the keys that count for a package.
+// keysOf returns the keys that may sign a package.
 func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 	if len(i.o.Keys) > 0 {
 		return ReadKeys(i.o.Keys...)
@@ -94,7 +94,7 @@ func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([
 	return all, nil
 }
 
-// signatureOf downloads the signature of a package from beside it.
+// signatureOf downloads the signature beside a package.
 func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signature, error) {
 	code := fault.NotFound
 	path := withoutQuery(location)
@@ -114,7 +114,7 @@ func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signatur
 	return pgp.Signature{}, &fault.Error{Code: code, Err: errors.New("it must be signed, but there is no signature beside it, with .asc or .sig after its name")}
 }
 
-// partly says which other file it was that a package could not be had without.
+// partly names the other file without which a package could not be fetched.
 func partly(part string, err error) error {
 	if err == nil {
 		return nil
@@ -122,13 +122,13 @@ func partly(part string, err error) error {
 	return fmt.Errorf("%s: %w", withoutQuery(part), err)
 }
 
-// withoutQuery is a URL as it may be shown: the query may hold a secret.
+// withoutQuery is a URL without its query, which may hold a secret.
 func withoutQuery(location string) string {
 	shown, _, _ := strings.Cut(location, "?")
 	return shown
 }
 
-// silent is a meter for what is too small to tell of.
+// silent is a meter for files too small to report.
 func silent() *meter { return newMeter("", nil, new(sync.Mutex)) }
 
 func (i *Images) download(ctx context.Context, location string, most int64, m *meter) (data []byte, err error) {

@@ -22,7 +22,7 @@ const (
 	maxOffers = 20      // platforms that an error names
 )
 
-// parts are what an image consists of on one platform.
+// parts are the contents of an image for one platform.
 type parts struct {
 	root     v1.Descriptor // the index, or the manifest
 	manifest v1.Descriptor
@@ -33,7 +33,7 @@ type parts struct {
 	health   *compose.Healthcheck // and its HEALTHCHECK
 }
 
-// reader returns a part of an image that has no more than so many bytes.
+// reader returns a part of an image of at most limit bytes.
 type reader func(ctx context.Context, desc v1.Descriptor, limit int64) ([]byte, error)
 
 // walk reads an image from its root down to its configuration.
@@ -70,7 +70,7 @@ func walk(ctx context.Context, root v1.Descriptor, wanted target, read reader) (
 	return p, nil
 }
 
-// choose returns the manifest that is best for a platform out of an index.
+// choose returns the best manifest of an index for a platform.
 func choose(data []byte, wanted target) (v1.Descriptor, error) {
 	var index v1.Index
 	if err := json.Unmarshal(data, &index); err != nil {
@@ -97,7 +97,7 @@ func choose(data []byte, wanted target) (v1.Descriptor, error) {
 	return *best, nil
 }
 
-// unsupported is the error of an image that has only other platforms, of which a hostile index may name many.
+// unsupported lists the platforms of an image, of which a hostile index may name many.
 func (t target) unsupported(offered ...string) error {
 	slices.Sort(offered)
 	offered = slices.Compact(offered)
@@ -111,7 +111,7 @@ func (t target) unsupported(offered ...string) error {
 	return &fault.Error{Code: fault.Unsupported, Err: err}
 }
 
-// partsOf returns the configuration and the layers that an image's manifest names.
+// partsOf returns the configuration and layers of an image manifest.
 func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err error) {
 	var m v1.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -134,7 +134,7 @@ func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err err
 	return m.Config, m.Layers, nil
 }
 
-// configOf reads a configuration, with the HEALTHCHECK of Docker, and refuses one that is for another machine.
+// configOf parses a configuration, with Docker's HEALTHCHECK, and refuses those for other machines.
 func configOf(data []byte, wanted target) (v1.Image, *compose.Healthcheck, error) {
 	var config struct {
 		v1.Image

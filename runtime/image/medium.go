@@ -12,7 +12,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// amounts are bytes and files: what a file system has of them, or what images need.
+// amounts are bytes and files, of a file system or needed by images.
 type amounts [2]int64
 
 const (
@@ -21,17 +21,17 @@ const (
 )
 
 const (
-	// DefaultReserve is what images leave free, and no more than a part of a small file system.
+	// DefaultReserve is what images leave free, at most a part of a small file system.
 	DefaultReserve = 32 << 20
 	reservePart    = 20 // one of 20
 	reservedFiles  = 256
 
-	// ext4 keeps one block of so many for itself, and at most so many blocks.
+	// ext4 keeps one block in ext4Part for itself, up to a maximum.
 	ext4Part = 50
 	ext4Most = 4096
 )
 
-// medium is a file system that images come to, or the agent's own records.
+// medium is a file system for images, or for the agent's own records.
 type medium struct {
 	dir       string
 	device    uint64
@@ -43,7 +43,7 @@ type medium struct {
 	free, reserved amounts // by look
 }
 
-// look finds out what there is. What is kept for root counts: so do we, and whoever runs as root in a container.
+// look reads the free space. Space kept for root counts: we and root in containers may use it.
 func (m *medium) look() error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(m.dir, &fs); err != nil {
@@ -67,8 +67,8 @@ func (m *medium) look() error {
 // spare is what images may take.
 func (m *medium) spare(kind int) int64 { return max(m.free[kind]-m.reserved[kind], 0) }
 
-// media are the file systems of containerd, as far as it names directories that are visible here, and that of the agent's
-// own records. A containerd in a mount namespace of its own may name none.
+// media are the file systems of containerd's directories, if visible here, and of the agent's records.
+// A containerd in its own mount namespace may name none.
 func (i *Images) media(ctx context.Context) ([]medium, error) {
 	snapshotter, err := i.Snapshotter(ctx)
 	if err != nil {
@@ -107,8 +107,8 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	return media, nil
 }
 
-// syncAll puts what was downloaded and unpacked on the medium. containerd syncs what it knows
-// about layers, but not their files.
+// syncAll makes downloads and unpacked layers durable. containerd syncs records of layers, but not
+// their files.
 func syncAll(media []medium) error {
 	for _, m := range media {
 		if m.blobs || m.snapshots {

@@ -25,7 +25,7 @@ const (
 	maxReferrer = 64 << 10 // bytes; bigger parts of archives refer to nothing
 )
 
-// preload is the directory of archives that the device came with.
+// preload is the directory of archives delivered with the device.
 type preload struct {
 	dir string // empty: none
 	log *slog.Logger
@@ -34,7 +34,7 @@ type preload struct {
 	known map[string]*archive // by path; one that is of no use is empty
 }
 
-// archives are those of the directory, of which some may be of no use.
+// archives are those of the directory; some may be unusable.
 func (p *preload) archives() preloaded {
 	archives, problems := p.read()
 	for _, err := range problems {
@@ -43,13 +43,13 @@ func (p *preload) archives() preloaded {
 	return archives
 }
 
-// CheckPreload reads the archives in dir and returns how many there are and what is wrong with them.
+// CheckPreload returns the number of archives in dir and their problems.
 func CheckPreload(dir string) (archives int, problems []error) {
 	found, problems := (&preload{dir: dir}).read()
 	return len(found), problems
 }
 
-// read reads the archives in the order of their names, those that changed since the last call, and says what is wrong.
+// read reads archives that changed since the last call, sorted by name, and returns their problems.
 func (p *preload) read() (archives preloaded, problems []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *preload) read() (archives preloaded, problems []error) {
 	return archives, problems
 }
 
-// preloadFiles are the archives in a directory; there may be no such directory.
+// preloadFiles are the archives in a directory, which may be missing.
 func preloadFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // sorted
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +98,7 @@ func preloadFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// preloaded gets images from archives, as from a registry.
+// preloaded serves images from archives, as a registry does.
 type preloaded []*archive
 
 func (p preloaded) Resolve(_ context.Context, ref reference.Named) (v1.Descriptor, error) {
@@ -119,9 +119,8 @@ func (p preloaded) Open(_ context.Context, _ reference.Named, desc v1.Descriptor
 	return nil, fmt.Errorf("not preloaded: %s: %w", desc.Digest, errdefs.ErrNotFound)
 }
 
-// Referrers lists all small parts, beside the image or in an archive of its own. Whose signatures they are stands in what
-// was signed, and that they are signatures in themselves: cosign 3 saves bundles that the index of their archive does not
-// name.
+// Referrers lists all small parts, beside the image or in an archive of their own: signed content says
+// what it belongs to, and signatures are recognisable. cosign 3 saves bundles missing in the index.
 func (p preloaded) Referrers(context.Context, reference.Named, digest.Digest) ([]v1.Descriptor, error) {
 	var small []v1.Descriptor
 	for _, a := range p {

@@ -4,21 +4,21 @@ import (
 	"sync"
 )
 
-// Progress is how much of one object is on the device. Total grows until the manifest is known.
+// Progress is how much of one object is present. Total grows until the manifest is known.
 type Progress struct {
 	Object      string
 	Done, Total int64
-	// Slow says why nothing comes, or less than it should: for people. Empty: it makes progress. A Progress is reported
-	// whenever it changes, also while not a byte comes.
+	// Slow says why a download stalls or is too slow, for people; "": it progresses. A Progress
+	// is reported whenever it changes, even without new bytes.
 	Slow string
-	// Waits says that Slow is but the wait for others who came first: no registry that this one needs is known to be slow.
+	// Waits says that Slow is only a wait for earlier downloads: no registry needed is known to be slow.
 	Waits bool
-	// Unpacks is not 0 just before the first layer is unpacked: the layers that then are still to be, of all images that are
-	// brought together.
+	// Unpacks is not 0 just before the first layer is unpacked: the number of layers to unpack,
+	// of all images brought together.
 	Unpacks int
 }
 
-// meter adds up the progress of the parts of one object.
+// meter sums the progress of an object's parts.
 type meter struct {
 	report func(Progress) // nil: nobody listens
 
@@ -33,7 +33,7 @@ func newMeter(object string, report func(Progress), reporting *sync.Mutex) *mete
 	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
 }
 
-// unpacks tells that layers are about to be unpacked.
+// unpacks reports that layers are about to be unpacked.
 func (m *meter) unpacks(layers int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *meter) unpacks(layers int) {
 	}
 }
 
-// add adds to what is done, less than 0 when a part starts again, and to what there is to do.
+// add adds to the bytes done, negative for a part that restarts, and to the total.
 func (m *meter) add(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,7 +55,7 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// run is one download of an object, whichever host it comes from, or a wait. Whether it is slow counts from its first note
+// run is one download of an object from any host, or a wait. Its slowness counts from its first note
 // to its end.
 type run struct {
 	of          *meter
@@ -64,10 +64,10 @@ type run struct {
 	waits       bool   // for others alone
 }
 
-// reached says that so many bytes are there.
+// reached sets the bytes present.
 func (r *run) reached(bytes int64) { r.set(bytes, r.total) }
 
-// Write counts what is stored.
+// Write counts stored bytes.
 func (r *run) Write(p []byte) (int, error) {
 	r.reached(r.done + int64(len(p)))
 	return len(p), nil
@@ -78,7 +78,7 @@ func (r *run) set(done, total int64) {
 	r.done, r.total = done, total
 }
 
-// note says why the download is slow, empty if it is not, and whether it only waits for others.
+// note sets why the download is slow, "" if it is not, and whether it only waits for others.
 func (r *run) note(slow string, waits bool) {
 	r.of.mu.Lock()
 	defer r.of.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *run) end() {
 	r.of.tell()
 }
 
-// tell reports a change of Slow or Waits. An object is slow when all of its downloads are.
+// tell reports a change of Slow or Waits. An object is slow if all of its downloads are.
 func (m *meter) tell() {
 	slow, waits := "", false
 	for r := range m.runs {
@@ -118,7 +118,7 @@ func (m *meter) tell() {
 	}
 }
 
-// isSlow says whether the object waits for its downloads.
+// isSlow tells whether the object waits for its downloads.
 func (m *meter) isSlow() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

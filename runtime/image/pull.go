@@ -20,7 +20,7 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 )
 
-// resolve asks which digest a tag stands for now.
+// resolve looks up the digest of a tag.
 func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Digest, error) {
 	s, err := i.open(ref)
 	if err != nil {
@@ -30,7 +30,7 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 	return root.Digest, err
 }
 
-// ask gets the descriptor of a reference from the first host that has it.
+// ask gets a descriptor from the first host that has it.
 func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root v1.Descriptor, err error) {
 	err = s.try(ctx, i.o.Logger, func(h host) error {
 		if root, err = h.Resolve(ctx, ref); err != nil {
@@ -41,10 +41,10 @@ func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root 
 	return root, err
 }
 
-// Pull makes images complete and unpacked on the device and on its medium, and returns them in the order of wants.
-// With a pin nobody is asked what a tag stands for; an image that is there already needs no network. Nothing is
-// downloaded unless all of them fit. progress is called by one goroutine at a time, with each image as an object of its
-// own; it may be nil. Any number of calls may be under way; those for the same image and project wait for each other.
+// Pull makes images complete, unpacked and durable, and returns them in the order of wants. With a pin
+// no tag is looked up; a present image needs no network. Nothing is downloaded unless all images fit.
+// progress is called with each image as an object, one call at a time; it may be nil. Pull is safe for
+// concurrent use; calls for the same image and project wait for each other.
 func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)) ([]*Image, error) {
 	pulls := make([]*pull, len(wants))
 	group, within := errgroup.WithContext(ctx)
@@ -91,7 +91,7 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 	return pulled, nil
 }
 
-// pull is one image on its way to the device.
+// pull is one image being pulled.
 type pull struct {
 	*Images
 	want        Want
@@ -112,10 +112,10 @@ type pull struct {
 	partial []func()        // remove what was unpacked and is not complete; last, so that one can tell whether it has filled the device
 }
 
-// isSame says whether two pulls would share a lease: they are of one image, for the same project.
+// isSame tells whether two pulls share a lease: they are of one image, for one project.
 func (p *pull) isSame(o *pull) bool { return o.lease().ID == p.lease().ID }
 
-// look finds out what is wanted and whether it is there.
+// look finds the wanted digest, and the image if present.
 func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	platform, err := targetOf(w.Platform)
 	if err != nil {
@@ -132,7 +132,7 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	return p, p.lookHere(ctx)
 }
 
-// lookHere finds the image if it is there.
+// lookHere finds the image if it is present.
 func (p *pull) lookHere(ctx context.Context) (err error) {
 	p.image, err = p.get(ctx, p.name, p.platform)
 	if codeOf(err) == fault.NotFound {
@@ -141,7 +141,7 @@ func (p *pull) lookHere(ctx context.Context) (err error) {
 	return err
 }
 
-// bring downloads and unpacks images and records them.
+// bring downloads, unpacks and records images.
 func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progress)) (err error) {
 	var reporting sync.Mutex
 	for _, p := range pulls {
@@ -207,7 +207,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	if err != nil {
 		return err
 	}
-	// Before the records: an image that has one is complete also after a power cut.
+	// Before the records: an image with a record is complete even after a power cut.
 	if err := syncAll(found.media); err != nil {
 		return fail("images", err)
 	}
@@ -219,7 +219,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 	return nil
 }
 
-// begin waits until nobody else pulls one of the images for the same project.
+// begin waits until no other pull is for one of the images and the same project.
 func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err error) {
 	err = i.await(ctx, pulls, sameContent, func() (bool, error) {
 		i.mu.Lock()
@@ -247,7 +247,7 @@ func (i *Images) begin(ctx context.Context, pulls []*pull) (end func(), err erro
 	}, err
 }
 
-// await tries something until it is done: again each time a pull has ended or become slow.
+// await retries each time a pull has ended or become slow, until done.
 func (i *Images) await(ctx context.Context, pulls []*pull, why string, try func() (done bool, err error)) error {
 	for {
 		i.mu.Lock()
@@ -267,7 +267,7 @@ func (i *Images) await(ctx context.Context, pulls []*pull, why string, try func(
 	}
 }
 
-// wake wakes those who await something.
+// wake wakes the callers of await.
 func (i *Images) wake() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -286,9 +286,9 @@ func (i *Images) isPulling(name string) bool {
 	return false
 }
 
-// prepare downloads what tells the parts of an image.
+// prepare downloads the manifests and configuration of an image.
 func (p *pull) prepare(ctx context.Context) (err error) {
-	// The lease of a former attempt outlives its failure, so that this one goes on from there.
+	// The lease of a failed attempt remains, so that this one can continue.
 	l := p.lease()
 	_, err = p.o.Client.LeasesService().Create(ctx, leases.WithID(l.ID), leases.WithLabels(l.Labels))
 	if err != nil && !errdefs.IsAlreadyExists(err) {
@@ -312,7 +312,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 	return p.link(ctx, p.parts.root, p.manifest)
 }
 
-// document downloads a part that is read as a whole, and returns it.
+// document downloads and returns a part that is read as a whole.
 func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) (data []byte, err error) {
 	if desc.Size > limit {
 		return nil, bad(fmt.Errorf("%s has more than %d bytes", desc.MediaType, limit))
@@ -328,7 +328,7 @@ func (p *pull) document(ctx context.Context, desc v1.Descriptor, limit int64) (d
 	return data, err
 }
 
-// with uses a part that is here. One that came long ago may have been damaged since: it is downloaded and used again.
+// with uses a present part. An old one may be damaged: then it is downloaded and used again.
 func (p *pull) with(ctx context.Context, desc v1.Descriptor, use func() error) error {
 	err := use()
 	if err == nil || ctx.Err() != nil || fault.IsFull(err) {
@@ -347,11 +347,9 @@ func (p *pull) with(ctx context.Context, desc v1.Descriptor, use func() error) e
 	return use()
 }
 
-// transfer downloads the layers of all images, as many at a time as intended, and unpacks each as soon as it and those
-// below it are there. One that several have comes once: see newSlots.
-//
-// Whatever the size of an image, a part of it is never in memory as a whole: containerd copies downloads in pieces, and
-// unpacks from the file.
+// transfer downloads the layers of all images in parallel, within the slots, and unpacks each as soon as
+// it and those below it are present. Shared layers come once: see newSlots. No part is ever in memory
+// as a whole: containerd copies downloads in pieces, and unpacks from the file.
 func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) error {
 	guarded, done := context.WithCancel(ctx)
 	defer done()
@@ -388,7 +386,7 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	return all.Wait()
 }
 
-// unpackAll unpacks the layers as they come.
+// unpackAll unpacks the layers as they arrive.
 func (p *pull) unpackAll(ctx context.Context) error {
 	for n := range p.layers {
 		select {
@@ -404,12 +402,12 @@ func (p *pull) unpackAll(ctx context.Context) error {
 	return nil
 }
 
-// contained lets a group do something whose panic is the error of all.
+// contained has a panic in a group become the group's error.
 func contained(g *errgroup.Group, do func() error) {
 	g.Go(func() error { return contain.Call(do) })
 }
 
-// record makes the image known, and lets go of the download.
+// record creates the image record, and releases the download.
 func (p *pull) record(ctx context.Context) error {
 	leased := p.leased(ctx)
 	if len(p.chains) > 0 { // the snapshot of the root file system, which holds those below it

@@ -20,7 +20,7 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// Registry is how one registry is reached.
+// Registry is the configuration of one registry.
 type Registry struct {
 	PlainHTTP   bool     `yaml:"plainHTTP"`                   // the host itself speaks HTTP without TLS
 	CA          string   `yaml:"ca" is:"path?"`               // file of PEM certificates, trusted beside those of the system
@@ -39,7 +39,7 @@ const (
 	maxHeader      = 256 << 10        // bytes of the header of an answer
 )
 
-// Check reads the files that a configuration names and says what is wrong with them. host is the registry's name.
+// Check reads the files that the configuration of a registry, host, names, and returns problems.
 func (r Registry) Check(host string) error {
 	if _, err := r.tls(host); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (r Registry) Check(host string) error {
 	return err
 }
 
-// tls reads what the registry is known by, and what it is shown.
+// tls reads the authorities and the client certificate.
 func (r Registry) tls(host string) (*tls.Config, error) {
 	trust, err := readAuthorities(r.CA)
 	if err != nil {
@@ -66,11 +66,11 @@ func (r Registry) tls(host string) (*tls.Config, error) {
 	}, nil
 }
 
-// session is the way to one repository for the time of one call. Files that the configuration names are read for each
-// session, so what is replaced in place counts at once.
+// session is the hosts of one repository for one call. Each session reads the configured files again,
+// so that replaced ones take effect at once.
 type session []host // archives, the mirrors, then the registry itself
 
-// host is one of those that may have the repository.
+// host is one that may have the repository.
 type host struct {
 	name    string
 	network bool // what it has comes from the network, and needs a slot
@@ -79,7 +79,7 @@ type host struct {
 	source
 }
 
-// Resolve is that of the source, within a time.
+// Resolve is that of the source, with a deadline.
 func (h host) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	ctx, cancel := h.asking(ctx)
 	defer cancel()
@@ -94,17 +94,16 @@ func (h host) asking(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s did not answer within %s", h.name, patience))
 }
 
-// source is what has images: a registry, or archives.
+// source has images: a registry, or archives.
 type source interface {
-	// Resolve describes the manifest or index that a reference with a tag or a digest stands for.
+	// Resolve describes the manifest or index of a reference with a tag or digest.
 	Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error)
-	// Open reads a part of an image from an offset to its end. What comes is not verified yet.
+	// Open reads a part of an image from an offset to its end, unverified.
 	Open(ctx context.Context, in reference.Named, desc v1.Descriptor, offset int64) (io.ReadCloser, error)
-	// Referrers lists what refers to a manifest, or may.
+	// Referrers lists what refers, or may refer, to a manifest.
 	Referrers(ctx context.Context, in reference.Named, to digest.Digest) ([]v1.Descriptor, error)
 }
 
-// open prepares the way to a repository.
 func (i *Images) open(named reference.Named) (session, error) {
 	var s session
 	domain := reference.Domain(named)
@@ -128,8 +127,8 @@ func (i *Images) open(named reference.Named) (session, error) {
 	return s, nil
 }
 
-// openFor prepares the way to an image: what lies in the preload directory comes before every registry. There may be no
-// host at all: what is here may be enough.
+// openFor opens the hosts of an image, the preload directory first. There may be none: local content
+// may be enough.
 func (i *Images) openFor(w Want) (session, error) {
 	named, err := parse(w.Ref)
 	if err != nil {
@@ -147,7 +146,7 @@ func (i *Images) openFor(w Want) (session, error) {
 	return s, nil
 }
 
-// try asks the hosts in their order until one succeeds. The registry's own error counts most, and it is the last.
+// try asks the hosts in order until one succeeds. The error of the registry, the last, takes precedence.
 func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error) error {
 	last := len(s) - 1
 	if last < 0 {
@@ -163,7 +162,7 @@ func (s session) try(ctx context.Context, log *slog.Logger, ask func(host) error
 	return ask(s[last])
 }
 
-// httpClient reaches one host, and the hosts that it sends us to.
+// httpClient reaches one host, and hosts it refers to.
 func (i *Images) httpClient(name string) (*http.Client, error) {
 	config, err := i.o.Registries[name].tls(name)
 	if err != nil {
@@ -182,7 +181,7 @@ func (i *Images) httpClient(name string) (*http.Client, error) {
 	}}}, nil
 }
 
-// guard lets plain HTTP through to configured hosts only, wherever a request came from: a redirect, a token service.
+// guard allows plain HTTP only to configured hosts, also for redirects and token services.
 type guard struct {
 	plain map[string]bool // by host[:port] on the wire
 	next  *http.Transport
@@ -195,7 +194,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// readAuthorities returns the system's authorities and those in file; nil stands for the system's alone.
+// readAuthorities returns the system's authorities and those in file; nil: the system's only.
 func readAuthorities(file string) (*x509.CertPool, error) {
 	if file == "" {
 		return nil, nil
@@ -221,7 +220,7 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCertificate returns the certificate in a file, with its key; none where there are no files.
+// readCertificate reads a certificate with its key, if configured.
 func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	if certificate == "" && key == "" {
 		return nil, nil

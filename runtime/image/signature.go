@@ -21,22 +21,22 @@ import (
 	"github.com/margolite/margolite/runtime/notation"
 )
 
-// Bounds of the signatures of an image.
+// Bounds of an image's signatures.
 const (
 	maxSignatures        = 64        // of what a registry names
 	maxSignatureManifest = 1 << 20   // bytes
 	maxSignature         = 256 << 10 // bytes of a payload, or of a bundle
 )
 
-// signersLabel holds the ids of the keys that an image record was found to be signed by, with spaces between them. The
-// digest in its name is what they signed.
+// signersLabel of an image record has the ids of keys that were found to have signed the digest in its
+// name, separated by spaces.
 const signersLabel = "margolite/signers"
 
-// Keyring are files of PEM public keys by what the names of images begin with: a registry, with the first parts of a
-// path or without, as registry.example.com/vendor. Of several the longest counts; "*" is for whatever else there is.
+// Keyring has files of PEM public keys by prefix of image names: a registry with any first elements of a
+// path, as registry.example.com/vendor. The longest prefix wins; "*" is the default.
 type Keyring map[string][]string
 
-// filesFor are the files for a repository; none: nobody can have signed it.
+// filesFor returns the files for a repository; none: no signature can count.
 func (k Keyring) filesFor(repository string) []string {
 	files, longest := k["*"], 0
 	for at, f := range k {
@@ -47,15 +47,15 @@ func (k Keyring) filesFor(repository string) []string {
 	return files
 }
 
-// Trust says by whom a package has to be signed: by one of the keys, or as a trust policy wants it.
+// Trust says who must have signed a package: one of the keys, or signers under a trust policy.
 type Trust struct {
 	Keys     Keyring // of cosign, by what the names of repositories begin with
 	Notation string  // directory of Notation's trust policy and trust store; "": none
 	Now      func() time.Time
 }
 
-// inquest looks for a signature of what a reference stands for; nil: it need not have one. The digest is still to be
-// found out.
+// inquest prepares the search for a signature of a reference, whose digest is not known yet; nil: none
+// is required.
 func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error) {
 	if t == nil {
 		return nil, nil
@@ -77,7 +77,7 @@ func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error)
 	return q, nil
 }
 
-// unsigned says why what has to be signed is not.
+// unsigned is the error of a missing required signature.
 func unsigned(why string) error { return &fault.Error{Code: fault.Unsigned, Err: errors.New(why)} }
 
 // ReadImageKeys reads files of PEM public keys.
@@ -85,17 +85,17 @@ func ReadImageKeys(files ...string) (cosign.Keys, error) {
 	return readKeys(files, cosign.MaxKeys, cosign.ParseKeys)
 }
 
-// Looked is what was found out about an image before it is pulled.
+// Looked is the result of Look.
 type Looked struct {
 	Digest digest.Digest // that the reference stands for
 	Signer string        // id of the key that signed it; empty: none of those that count
 	Why    string        // there is no Signer, for people
 }
 
-// Look finds out what a wanted reference stands for, and whether that is signed by a key that counts for it. Signed is
-// the digest that the reference stands for: of the index, where it is one, and thus every platform in it. Signatures
-// come from where the image would come: preloaded archives, mirrors, the registry; nothing of the image does. What was
-// found before for an image that is here needs no network. An error says that it could not be found out.
+// Look finds the digest of a wanted reference, and whether a key that counts for it has signed it. For
+// an index, that covers every platform in it. Signatures come from where the image would: preloaded
+// archives, mirrors, the registry; the image itself is not downloaded. An earlier result for a local
+// image needs no network. An error means that the result is unknown.
 func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err error) {
 	defer func() { err = fail(w.Ref, err) }()
 	named, err := parse(w.Ref)
@@ -135,7 +135,7 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 	case err == nil:
 		l.Signer = q.signer
 		i.o.Logger.Info("signature of image verified", "image", w.Ref, "digest", found.Digest().String(), "key", q.signer)
-		// One that came before anybody asked; of the others Pull takes care.
+		// For one pulled before signatures were checked; Pull marks others.
 		if err := i.mark(ctx, found.String(), signersLabel, q.signer, true); err != nil && !errdefs.IsNotFound(err) {
 			return Looked{}, err
 		}
@@ -149,18 +149,18 @@ func (i *Images) Look(ctx context.Context, w Want, ring Keyring) (l Looked, err 
 	return l, nil
 }
 
-// verifier says who made the signature of an image or package that a layer with that payload is, or why it doesn't count.
+// verifier returns the signer of an image or package, or why the signature does not count.
 type verifier interface {
 	Verify(layer v1.Descriptor, payload []byte, of digest.Digest) (signer string, err error)
 }
 
-// inquest looks for one signature that counts.
+// inquest is a search for one signature that counts.
 type inquest struct {
 	named     reference.Named     // the repository
 	digest    digest.Digest       // of the image or package
 	verifiers map[string]verifier // of signatures, by their media types; others don't count
 
-	// What the host that was asked last has.
+	// What the host asked last has.
 	archived bool   // signatures among others, of which only those for this image are told of
 	signer   string // when it was found
 	seen     int    // signatures that do not count
@@ -202,7 +202,7 @@ func (q *inquest) verdict() error {
 	return unsigned(why)
 }
 
-// inquire looks through the signatures that a host has, until one counts.
+// inquire checks the signatures of a host until one counts.
 func (h host) inquire(ctx context.Context, q *inquest) error {
 	q.seen, q.why, q.archived = 0, nil, !h.network
 	for desc, err := range h.signatures(ctx, q) {
@@ -222,9 +222,8 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 	return q.verdict()
 }
 
-// signatures are the manifests of a host that may hold signatures: what lies under a tag which is made of the digest, where
-// all versions of cosign but the latest put them, and what refers to the image, as that of the latest cosign and Notation
-// does.
+// signatures are a host's manifests that may hold signatures: under a tag made of the digest, as cosign
+// before version 3 stores them, and referrers of the image, as with cosign 3 and Notation.
 func (h host) signatures(ctx context.Context, q *inquest) iter.Seq2[v1.Descriptor, error] {
 	return func(yield func(v1.Descriptor, error) bool) {
 		tag, err := reference.WithTag(q.named, q.digest.Algorithm().String()+"-"+q.digest.Encoded()+".sig")
@@ -257,7 +256,7 @@ func (h host) signatures(ctx context.Context, q *inquest) iter.Seq2[v1.Descripto
 	}
 }
 
-// mayBeIn says whether what refers to an image is worth a look: it is no SBOM and no attestation.
+// mayBeIn excludes SBOMs and attestations among the referrers of an image.
 func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	switch desc.ArtifactType {
 	case cosign.BundleType:
@@ -274,7 +273,7 @@ func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 
 func tooMany() error { return bad(fmt.Errorf("it has more than %d signatures", maxSignatures)) }
 
-// weigh looks at the signatures that a manifest holds, until one counts.
+// weigh checks the signatures in a manifest until one counts.
 func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 	manifest, err := h.bytes(ctx, q.named, desc, maxSignatureManifest, silent())
 	if err != nil {
@@ -301,7 +300,7 @@ func (h host) weigh(ctx context.Context, desc v1.Descriptor, q *inquest) error {
 	return nil
 }
 
-// signaturesIn are the layers of a manifest that hold signatures, of the media types that count.
+// signaturesIn returns the layers of a manifest with signatures of accepted media types.
 func signaturesIn(data []byte, counting map[string]verifier) ([]v1.Descriptor, error) {
 	var manifest v1.Manifest
 	if err := json.Unmarshal(data, &manifest); err != nil {

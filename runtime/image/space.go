@@ -18,34 +18,34 @@ import (
 )
 
 const (
-	// expansion is what unpacking makes of a compressed layer whose manifest does not tell: twice to three times for
-	// most, more for text. It is rather too small: what turns out to be bigger is given up while it is unpacked, and
-	// nothing is lost but time; what is refused wrongly never comes.
+	// expansion estimates the unpacked size of a layer whose manifest does not tell: two to three
+	// times for most, more for text. It errs low: a layer that grows beyond is abandoned, which
+	// only costs time, while one wrongly refused never comes.
 	expansion = 2
 	// uncompressedSize is the annotation by which some builders tell.
 	uncompressedSize = "io.containers.estargz.uncompressed-size"
-	// bytesAFile is how big a file is that a layer unpacks to, on the average, and rather too big for the same reason:
-	// most layers have four times as many.
+	// bytesAFile is the average size of unpacked files, too large for the same reason: most layers
+	// have four times as many.
 	bytesAFile = 64 << 10
-	// filesALayer are what containerd makes for itself: the download and its directory, and those of a snapshot.
+	// filesALayer are containerd's own: the download and its directory, and those of a snapshot.
 	filesALayer = 8
 
-	// spaceLook is how often the space is looked at while images come, and more often the less there is, down to
-	// shortestLook, for what may be written meanwhile.
+	// spaceLook is the longest interval of looks at the space while images come, for other
+	// writers; the less space, the shorter, down to shortestLook.
 	spaceLook     = 100 * time.Millisecond
 	shortestLook  = 2 * time.Millisecond
 	fastestMedium = 2 << 30 // bytes a second
 	halfReserve   = 2
-	// rewrites is how many times the free space a layer may write in all. It is more than 1 because small entries take
-	// less than what is counted for them, and because a layer may hold a file twice.
+	// rewrites times the free space is what a layer may write in all: small entries take less than
+	// is counted for them, and a layer may hold a file twice.
 	rewrites = 4
 
 	maxNamed    = 8  // images that an error names
 	maxRefusals = 64 // that are remembered
 )
 
-// NoSpaceError says that images do not fit. The error of a disk that was full before anybody knew is another one of
-// code NoSpace.
+// NoSpaceError says that images do not fit. A disk that was found full later is another error of code
+// NoSpace.
 type NoSpaceError struct {
 	Dir      string // on the file system that is too small
 	Files    bool   // it is files that it has too few of, and not bytes
@@ -73,7 +73,7 @@ func (e *NoSpaceError) Error() string {
 		names, needed, e.Dir, e.amount(e.Free), e.amount(e.Reserved))
 }
 
-// amount is a number of bytes or files for people.
+// amount formats a number of bytes or files.
 func (e *NoSpaceError) amount(n int64) string {
 	switch {
 	case e.Files:
@@ -84,7 +84,7 @@ func (e *NoSpaceError) amount(n int64) string {
 	return strconv.FormatInt(n>>20, 10) + " MiB"
 }
 
-// Persists says that there still is no space. It looks at the file system and nothing else.
+// Persists tells whether there still is no space. It only looks at the file system.
 func (e *NoSpaceError) Persists() bool {
 	now, kind := medium{dir: e.Dir}, inBytes
 	if e.Files {
@@ -93,7 +93,7 @@ func (e *NoSpaceError) Persists() bool {
 	return now.look() == nil && e.Needed > now.free[kind]-e.Reserved
 }
 
-// lacks is the error where images need so much of a kind, or so much and more where they have grown.
+// lacks is the error for images that need so much, or, if grown, at least so much.
 func (m *medium) lacks(kind int, needed int64, grown bool, pulls []*pull) *fault.Error {
 	e := &NoSpaceError{Dir: m.dir, Files: kind == inFiles, Needed: needed, Free: m.free[kind], Reserved: m.reserved[kind], grown: grown}
 	object := "space"
@@ -108,20 +108,20 @@ func (m *medium) lacks(kind int, needed int64, grown bool, pulls []*pull) *fault
 	return &fault.Error{Code: fault.NoSpace, Object: object, Err: e}
 }
 
-// outgrew is the error where what has come since a look took too much. It is worth another attempt when there is more than
-// there was then.
+// outgrew is the error when what came since a look took too much. It persists until there is more space
+// than then.
 func (m *medium) outgrew(now *medium, kind int, pulls []*pull) *fault.Error {
 	return now.lacks(kind, m.spare(kind)+1, true, pulls)
 }
 
-// room is what images come to.
+// room is the space for images.
 type room struct {
 	media  []medium
 	layers int // that are still to be unpacked
 }
 
-// makeRoom fails when what is missing of the images does not fit. Images that would fit alone, and not beside others that
-// are coming, wait for those; not for what comes too slowly.
+// makeRoom fails if the missing parts of the images do not fit. Images that would fit but for others
+// being pulled wait for those, unless they are too slow.
 func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (found room, err error) {
 	const why = "waiting for other images: there is no space for all at once"
 	err = i.await(ctx, pulls, why, func() (beside bool, err error) {
@@ -152,7 +152,7 @@ func (i *Images) makeRoom(ctx context.Context, pulls []*pull) (found room, err e
 	return found, err
 }
 
-// fit fails when what is missing of the images does not fit. beside says whether it does with what others are to bring.
+// fit fails if the missing parts do not fit. beside: they do so together with those of others.
 func (i *Images) fit(ctx context.Context, pulls, others []*pull) (found room, beside bool, err error) {
 	if found.media, err = i.media(ctx); err != nil {
 		return found, false, err
@@ -185,12 +185,12 @@ func (i *Images) fit(ctx context.Context, pulls, others []*pull) (found room, be
 	return found, true, err
 }
 
-// Spare fails where so little of the reserve is left that no container is to be made.
+// Spare fails if too little of the reserve is left to make a container.
 func (i *Images) Spare(ctx context.Context) error {
 	return fail("space", i.checkReserve(ctx, nil))
 }
 
-// checkReserve fails where so little is left that not even manifests are to be fetched. containerd could not hold them.
+// checkReserve fails if too little is left even for manifests, which containerd could not store.
 func (i *Images) checkReserve(ctx context.Context, pulls []*pull) error {
 	media, err := i.media(ctx)
 	if err != nil {
@@ -223,7 +223,7 @@ func (n need) on(m medium) (all amounts) {
 	return all
 }
 
-// missing adds what an image lacks, without the parts that were counted before.
+// missing adds what an image lacks, without parts already counted.
 func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *need) error {
 	to.beside = max(to.beside, p.want.Beside)
 	store := p.o.Client.ContentStore()
@@ -255,7 +255,7 @@ func (p *pull) missing(ctx context.Context, counted map[digest.Digest]bool, to *
 	return nil
 }
 
-// unpackedSize is how many bytes a layer becomes: what the manifest tells, else an estimate by the compressed size.
+// unpackedSize is the unpacked bytes of a layer by the manifest, else estimated by compressed size.
 func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 	if packed, err := images.DiffCompression(ctx, layer.MediaType); err == nil && packed == "" {
 		return layer.Size
@@ -267,8 +267,8 @@ func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 	return layer.Size * expansion
 }
 
-// guardReserve gives up what comes once half of the reserve is used: the reserve is for others, but nothing fits to the
-// byte. It ends with ctx.
+// guardReserve, until ctx ends, stops pulls once half of the reserve is used: it is for others, but
+// estimates are not exact.
 func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
 	for {
 		next, err := check(media, pulls)
@@ -283,7 +283,7 @@ func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
 	}
 }
 
-// check fails where less than half of the reserve is left, and says when to look again. media are as before the images.
+// check fails below half of the reserve, and says when to look again. media are as before the images.
 func check(media []medium, pulls []*pull) (next time.Duration, err error) {
 	next = spaceLook
 	for _, before := range media {
@@ -296,14 +296,14 @@ func check(media []medium, pulls []*pull) (next time.Duration, err error) {
 				return 0, before.outgrew(&now, kind, pulls)
 			}
 		}
-		// What the fastest medium needs to use up what is free.
+		// In the time that the fastest medium needs to fill the free space.
 		next = min(next, time.Duration(float64(now.spare(inBytes))/fastestMedium*float64(time.Second)))
 	}
 	return max(next, shortestLook), nil
 }
 
-// allowance is what one layer may write while it is unpacked. It is a containerd.Space. All leave the reserve alone, and
-// what others of them are estimated to become: one that grows beyond its own estimate fails, and not those beside it.
+// allowance is a containerd.Space: what one layer may write. Each spares the reserve and the estimates
+// of others: a layer that outgrows its own estimate fails, and not those beside it.
 type allowance struct {
 	of       *Images // whose lock guards it
 	medium   medium  // as it was before
@@ -313,7 +313,7 @@ type allowance struct {
 	pending  int64 // bytes that it was given, and may not have written yet
 }
 
-// allow makes the allowance of a layer that is estimated to write so many bytes to a medium.
+// allow makes the allowance of a layer with an estimated size on a medium.
 func (i *Images) allow(m medium, estimate int64, pulls ...*pull) *allowance {
 	l := &allowance{of: i, medium: m, pulls: pulls, estimate: estimate, most: rewrites * m.spare(inBytes)}
 	i.mu.Lock()
@@ -328,7 +328,7 @@ func (l *allowance) end() {
 	delete(l.of.unpacking, l)
 }
 
-// Take fails where so much would use the reserve, or what others need.
+// Take fails if that would use the reserve, or what others need.
 func (l *allowance) Take(bytes, files int64) error {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -362,7 +362,7 @@ func (l *allowance) refuse(now *medium, kind int) error {
 	return e
 }
 
-// Wrote takes note of what has been written.
+// Wrote counts written bytes.
 func (l *allowance) Wrote(bytes int64) {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
@@ -376,7 +376,7 @@ func refusalKey(pulls []*pull) (key string) {
 	return key
 }
 
-// refused is the error for images that did not fit before, and do not now.
+// refused is the error for images that did not fit before and still do not.
 func (i *Images) refused(pulls []*pull) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -387,7 +387,7 @@ func (i *Images) refused(pulls []*pull) error {
 	return nil
 }
 
-// remember keeps what came of bringing images.
+// remember keeps the result of bringing images.
 func (i *Images) remember(pulls []*pull, err error) {
 	var known *fault.Error
 	i.mu.Lock()

@@ -19,15 +19,15 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// cleanTimeout is how long it may take to empty a snapshot that was unpacked in part, and again to remove it, also when
-// the pull was given up.
+// cleanTimeout bounds emptying a partial snapshot, and again removing it, even after the pull was
+// abandoned.
 const cleanTimeout = 10 * time.Second
 
-// uncompressedLabel is the label of a layer with the digest of what it unpacks to, by which containerd knows that too.
+// uncompressedLabel of a layer has its unpacked digest, as containerd knows it.
 const uncompressedLabel = "containerd.io/uncompressed"
 
-// unpack makes the snapshot of layer n, unless it is there, those below it being there already. Images that share it wait
-// for each other.
+// unpack makes the snapshot of layer n, unless it exists, on the existing ones below. Images that share
+// it wait for each other.
 func (p *pull) unpack(ctx context.Context, n int) error {
 	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chains[n].String()}, nil, nil)
 	if err != nil {
@@ -57,9 +57,8 @@ func (p *pull) unpack(ctx context.Context, n int) error {
 	return err
 }
 
-// extract unpacks layer n on the snapshot of those below it. It is one of its own until it is complete and on the medium:
-// so a snapshot of a layer can be trusted after a power cut, and what is left of another one goes with the lease. Its name
-// is as containerd gives them.
+// extract unpacks layer n on those below it. The snapshot gets its name, containerd's, when it is
+// complete and durable: named ones can be trusted after a power cut, others go with the lease.
 func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n int) (err error) {
 	p.before()
 	if err := ctx.Err(); err != nil { // who was told may not want it
@@ -103,10 +102,10 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 	return snapshotter.Commit(ctx, p.chains[n].String(), key)
 }
 
-// discard removes a snapshot that is not complete, and what was written to it.
+// discard removes an incomplete snapshot with its files.
 func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string, mounts []mount.Mount) error {
-	// The files first: where they have filled the device, containerd cannot even write down that they are to go. What is on
-	// a file system of its own takes no space of others.
+	// Files first: on a full device containerd could not even record the removal. Those on their own
+	// file system take no space from others.
 	emptying, done := context.WithTimeout(ctx, cleanTimeout)
 	defer done()
 	var errs []error

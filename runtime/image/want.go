@@ -18,7 +18,7 @@ import (
 	"github.com/margolite/margolite/runtime/platform"
 )
 
-// Policy says when a registry is asked what a tag stands for. A digest says so itself.
+// Policy says when the registry is asked for the digest of a tag.
 type Policy string
 
 // The policies; empty is Missing.
@@ -28,7 +28,7 @@ const (
 	Never   Policy = "never"   // not at all: the image is on the device or in the preload directory
 )
 
-// Want is an image as somebody wants it.
+// Want is a wanted image.
 type Want struct {
 	Ref      string
 	Pin      digest.Digest // what the tag stood for before: nobody is asked again; may be empty
@@ -39,23 +39,23 @@ type Want struct {
 	Beside   int64  // bytes that the agent keeps in its own records because of it, and of all that are pulled with it
 }
 
-// tagsLabel holds the tags that an image record was found by, with spaces between them.
+// tagsLabel of an image record has the tags by which it was found, separated by spaces.
 const tagsLabel = "margolite/tags"
 
-// target is a platform that images are wanted for.
+// target is a wanted platform.
 type target struct {
 	platforms.MatchComparer        // what it runs, the best first
 	name                    string // for errors
 	architecture            string // of which alone images are taken; "": of any that it runs
 }
 
-// Match says whether an image that is described so may be taken.
+// Match tells whether an image of the described platform is suitable.
 func (t target) Match(described v1.Platform) bool {
 	return t.MatchComparer.Match(described) && (t.architecture == "" || t.architecture == platforms.Normalize(described).Architecture)
 }
 
-// targetOf is the platform of a name; "": this machine, with what else it runs. A name is taken at its word, but for the
-// variants that it includes: who asks for arm/v7 may get arm/v6, though no other architecture.
+// targetOf is the platform of a name; "": this machine and all it runs. A name also covers its lesser
+// variants, as arm/v7 covers arm/v6, but no other architecture.
 func targetOf(name string) (target, error) {
 	if name == "" {
 		host := platforms.Normalize(platforms.DefaultSpec())
@@ -68,21 +68,21 @@ func targetOf(name string) (target, error) {
 	return target{platforms.Only(p), platforms.Format(p), p.Architecture}, nil
 }
 
-// found is what a wanted reference stands for.
+// found is the result for a wanted reference.
 type found struct {
 	reference.Canonical        // repository@digest
 	tag                 string // that was asked for, to be remembered; empty: none, or it was not asked for
 }
 
-// asker says what a tag stands for.
+// asker looks up a tag.
 type asker func(context.Context, reference.Named) (digest.Digest, error)
 
-// errAsks is what nobody says: somebody would have to be asked.
+// errAsks says that a registry would have to be asked, and may not be.
 var errAsks = errors.New("a registry would have to be asked")
 
 func nobody(context.Context, reference.Named) (digest.Digest, error) { return "", errAsks }
 
-// find says which digest is wanted.
+// find returns the wanted digest.
 func (i *Images) find(ctx context.Context, w Want, ask asker) (f found, err error) {
 	named, err := parse(w.Ref)
 	if err != nil {
@@ -105,7 +105,7 @@ func (i *Images) find(ctx context.Context, w Want, ask asker) (f found, err erro
 	return f, err
 }
 
-// findTag says which digest a tag stands for. latest is asked for even if this device has it.
+// findTag returns the digest of a tag. latest: it is looked up even if known on this device.
 func (i *Images) findTag(ctx context.Context, w Want, named reference.Named, latest bool, ask asker) (digest.Digest, error) {
 	if w.Looked.Digest != "" {
 		return w.Looked.Digest, nil
@@ -133,7 +133,7 @@ var errNever = &fault.Error{
 	Err:  errors.New("not on this device, and its pull policy is never"),
 }
 
-// findHere looks for a tag among the images of this device and those that lie in the preload directory; empty: neither.
+// findHere looks for a tag among local and preloaded images; "": it is unknown.
 func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Digest, error) {
 	records, err := i.tagged(ctx, named.Name(), named.(reference.Tagged).Tag())
 	if err != nil {
@@ -150,7 +150,7 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 	return root.Digest, err
 }
 
-// tagged are the records of a repository that hold a tag.
+// tagged returns the records of a repository that have a tag.
 func (i *Images) tagged(ctx context.Context, repository, tag string) ([]images.Image, error) {
 	records, err := i.records(ctx)
 	return slices.DeleteFunc(records, func(r images.Image) bool {
@@ -158,7 +158,7 @@ func (i *Images) tagged(ctx context.Context, repository, tag string) ([]images.I
 	}), err
 }
 
-// tag remembers that a tag stands for what was found, and for no other record of the repository.
+// tag records that a tag now stands for what was found, and for no other record of the repository.
 func (i *Images) tag(ctx context.Context, f found) error {
 	held, err := i.tagged(ctx, f.Name(), f.tag)
 	if err != nil {
@@ -178,10 +178,10 @@ func (i *Images) tag(ctx context.Context, f found) error {
 	return nil
 }
 
-// maxMarks is how many words a label of a record has at most: containerd bounds its length.
+// maxMarks is the maximum number of words in a label, whose length containerd bounds.
 const maxMarks = 16
 
-// mark puts a word into a label of a record of this package, beside those that came last, or takes it out.
+// mark adds a word to a label of a record, keeping the latest, or removes it.
 func (i *Images) mark(ctx context.Context, name, label, word string, in bool) error {
 	record, err := i.o.Client.ImageService().Get(ctx, name)
 	if err != nil {
@@ -201,8 +201,8 @@ func (i *Images) mark(ctx context.Context, name, label, word string, in bool) er
 	return nil
 }
 
-// Complete says whether all wanted images are on the device, or come from where no registry is asked: Pull would need
-// none then. It asks nobody.
+// Complete tells whether all images are on the device or preloaded, so that Pull would need no
+// registry. It uses no network.
 func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
 	for _, w := range wants {
 		if w.Policy == Never { // nobody is asked, whatever is missing
