@@ -38,6 +38,7 @@ var (
 	ErrBlocked = errors.New("its start is blocked")
 )
 
+// Options configures Containers.
 type Options struct {
 	Client      containerd.Client
 	Namespace   string

@@ -30,6 +30,7 @@ func ParseKeys(data []byte) (Keys, error) {
 	return Keys{packets}, nil
 }
 
+// With returns the keys of both.
 func (k Keys) With(more Keys) Keys {
 	return Keys{append(bytes.Clone(k.packets), more.packets...)}
 }
