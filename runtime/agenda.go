@@ -28,7 +28,6 @@ func (a *agenda) add(name string) {
 	poke(a.poked)
 }
 
-// take returns and clears the agenda.
 func (a *agenda) take() map[string]bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -72,13 +72,11 @@ func (h hookRecords) note(id, life string) error {
 	return nil
 }
 
-// has tells whether process pid of a container has had its hooks.
 func (h hookRecords) has(id string, pid int) bool {
 	noted, err := os.ReadFile(h.of(id))
 	return err == nil && string(noted) == lifeOf(pid)
 }
 
-// deleteContainer deletes a container and its hook record.
 func (r *run) deleteContainer(ctx context.Context, id string) error {
 	if err := r.e.containers.Delete(ctx, id); err != nil {
 		return err

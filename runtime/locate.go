@@ -18,7 +18,6 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// shortID is how much of a container's id names it.
 const shortID = 12
 
 // locating is the search for the place of one project. Containers keep theirs where the
@@ -137,7 +136,6 @@ func wantedNetwork(n *compose.Network) network.Network {
 	return w
 }
 
-// matches tells whether a network is as the project specifies it.
 func matches(is, want network.Network, n *compose.Network) bool {
 	if is.Subnet.IsValid() == n.NoIPv4 || is.Subnet6.IsValid() != (n.IPv6 || want.Subnet6.IsValid()) {
 		return false

@@ -55,7 +55,6 @@ func (e *Engine) LogLines(ctx context.Context, r LogsRequest, each func(LogLine)
 	return group.Wait()
 }
 
-// logSources are the containers whose output is read.
 type logSources struct {
 	e     *Engine
 	r     LogsRequest
@@ -90,7 +89,6 @@ func (s *logSources) add(ctx context.Context) (any bool, err error) {
 	return any, nil
 }
 
-// follow adds containers as they appear, until none are left.
 func (s *logSources) follow(ctx context.Context) error {
 	news := make(chan struct{}, 1)
 	stop := s.e.projects.events.watch(ctx, logTopics, func(string) { poke(news) })

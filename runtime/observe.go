@@ -22,7 +22,6 @@ import (
 // State is the state of a container.
 type State = container.State
 
-// The states of a container.
 const (
 	Created       = container.Created // never started, or its task is gone (after a reboot, a killed shim)
 	Running       = container.Running

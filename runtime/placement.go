@@ -79,7 +79,6 @@ func (p placement) networkNames() []string {
 	return names
 }
 
-// sandboxes returns the replicas' own sandboxes.
 func (p placement) sandboxes() []network.Sandbox {
 	var boxes []network.Sandbox
 	for _, s := range p {

@@ -100,7 +100,6 @@ func (w *Wanted) place() placement {
 	return p
 }
 
-// service finds the wanted service of a container, which must exist.
 func (w *Wanted) service(container string) *WantedService {
 	return &w.Services[slices.IndexFunc(w.Services, func(s WantedService) bool { return s.Container == container })]
 }
@@ -163,7 +162,6 @@ func (g *Group) add(steps ...Step) {
 	}
 }
 
-// need makes the missing containers and what they need.
 func (p *planner) need() {
 	if p.lacksNetwork() {
 		p.add(Group{{{Kind: EnsureNetwork, Network: strings.Join(p.w.place().networkNames(), ", ")}}})

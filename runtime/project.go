@@ -178,7 +178,6 @@ func (p *Project) blueprint(service string) (*blueprint, error) {
 	return &blueprint{p: p, service: s, pin: pin, hash: hash}, nil
 }
 
-// planned is a replica and what its container is made from.
 type planned struct {
 	Replica
 	*blueprint
@@ -227,7 +226,6 @@ func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Co
 	}, nil
 }
 
-// packages are the extracted packages of projects.
 type packages struct {
 	dir string
 	locks

@@ -336,7 +336,6 @@ func (ps *projects) noteWaits(name string, waits []Wait) {
 	})
 }
 
-// noteFound notes which containers a project has now.
 func (ps *projects) noteFound(name string, found []container.Container) {
 	ps.with(name, func(p *project) {
 		known := make(map[string]*history, len(found))

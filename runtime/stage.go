@@ -20,7 +20,6 @@ const maxPackage = 64 << 20
 // Progress is how many bytes of one object are present; Total is 0 while unknown.
 type Progress = image.Progress
 
-// stager stages images and packages, and removes them again.
 type stager struct {
 	namespace
 	o          Options
