@@ -113,7 +113,6 @@ func (r *resolver) readContent(key string, object types.FileObjectConfig) []byte
 	return []byte(object.Content)
 }
 
-// hold reads a file that stays in memory with the project.
 func (r *resolver) hold(abs string, limit int64) ([]byte, error) {
 	if r.held > maxHeld {
 		return nil, invalid("the files of the project have more than %d bytes", maxHeld)

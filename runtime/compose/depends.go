@@ -14,7 +14,6 @@ type mention struct {
 	Dependency
 }
 
-// mentions are the services that a service refers to.
 func mentions(c types.ServiceConfig) []mention {
 	var all []mention
 	for name, d := range c.DependsOn {

@@ -13,7 +13,6 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/parser"
 )
 
-// devices resolves device nodes and CDI devices.
 func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	for _, d := range c.Devices {
 		if isCDI(d.Source) {
@@ -51,7 +50,6 @@ func (r *resolver) devices(s *Service, c types.ServiceConfig) {
 	s.CDI = slices.Compact(s.CDI)
 }
 
-// deviceRequest turns a request for devices into names of CDI devices.
 func (r *resolver) deviceRequest(key string, request types.DeviceRequest, gpu bool) []string {
 	gpu = gpu || slices.Contains(request.Capabilities, "gpu") || slices.Contains(request.Capabilities, "nvidia")
 	ids, kind := request.IDs, "nvidia.com/gpu="

@@ -30,7 +30,6 @@ func (v vetted) Load(_ context.Context, path string) (string, error) {
 // Dir is where the relative paths in a file start.
 func (v vetted) Dir(path string) string { return filepath.Dir(path) }
 
-// capture keeps a copy of a file in memory.
 func (v vetted) capture(abs string, content []byte) error {
 	fd, err := unix.MemfdCreate("extended", unix.MFD_CLOEXEC)
 	if err == nil {

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 )
 
-// include is an entry of `include`: a file, and files merged over it.
 type include struct {
 	paths    []string // absolute
 	envFiles []string // absolute; none: .env in dir
@@ -51,7 +50,6 @@ func stringsOf(value any) (all []string) {
 	return all
 }
 
-// mappings are the values of a mapping that are mappings themselves.
 func mappings(value any) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	mapping, _ := value.(map[string]any)

@@ -40,7 +40,6 @@ func (i *interpolator) warnings() []string {
 	return warnings
 }
 
-// substitute replaces the variables in s.
 func (i *interpolator) substitute(s string, lookup template.Mapping) (string, error) {
 	if err := i.ctx.Err(); err != nil {
 		return "", err

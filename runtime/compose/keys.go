@@ -159,7 +159,6 @@ const (
 	entryMax  = '<'
 )
 
-// rulesByAttribute parses ruleText.
 func rulesByAttribute() map[string]rule {
 	rules := map[string]rule{}
 	for line := range strings.Lines(ruleText) {

@@ -75,7 +75,6 @@ func (r *resolver) restartPolicy(c types.RestartPolicy) Restart {
 	return restart
 }
 
-// duration is 0 if none is given.
 func duration(written *types.Duration) time.Duration {
 	if written == nil {
 		return 0

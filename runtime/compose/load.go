@@ -397,7 +397,6 @@ func recovered(err *error) {
 	}
 }
 
-// resources are the keys that define things by name.
 var resources = []string{"services", "volumes", "networks", "configs", "secrets", "models", "jobs"}
 
 // mergeIncluded adds the definitions of an included file. As the Compose specification has

@@ -7,7 +7,6 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// namespaces resolves the namespaces of a service, and the sysctls belonging to them.
 func (r *resolver) namespaces(s *Service, c types.ServiceConfig) {
 	s.PID, s.IPC, s.UTS = namespace(c.Pid), namespace(c.Ipc), namespace(c.Uts)
 	s.Cgroup.Mode = NamespaceMode(c.Cgroup) // host or private, by the schema

@@ -26,7 +26,6 @@ const (
 	OptionIpvlanMode  = "ipvlan_mode"
 )
 
-// networkOptions are the options of each driver.
 var networkOptions = map[string][]string{
 	"bridge":  {OptionICC, OptionMasquerade, OptionMTU, OptionHostBinding},
 	"macvlan": {OptionParent, OptionMTU, OptionMacvlanMode},

@@ -59,7 +59,6 @@ func (r *resolver) ports(s *Service, c types.ServiceConfig) {
 	s.Ports = slices.Compact(ports)
 }
 
-// portKey identifies a port of a container, as 80/tcp.
 func portKey(c types.ServicePortConfig) string {
 	return fmt.Sprintf("%d/%s", c.Target, strings.ToLower(cmp.Or(c.Protocol, "tcp")))
 }
@@ -134,7 +133,6 @@ func (p *Project) Notes() (notes []string) {
 	return slices.Compact(notes)
 }
 
-// hostBinding is the address on which a network publishes ports, if it specifies one.
 func (r *resolver) hostBinding(s *Service) netip.Addr {
 	for _, a := range s.Attached {
 		if written := r.networks[a.Network].Options[OptionHostBinding]; written != "" {

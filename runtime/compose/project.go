@@ -302,7 +302,6 @@ type Seccomp struct {
 // Condition is the state that a dependency must reach.
 type Condition string
 
-// The conditions of depends_on.
 const (
 	ConditionStarted   Condition = "service_started"
 	ConditionHealthy   Condition = "service_healthy"
@@ -320,7 +319,6 @@ type Dependency struct {
 // RestartMode says when an ended container is restarted.
 type RestartMode string
 
-// The restart modes of Compose.
 const (
 	RestartNo            RestartMode = "no"
 	RestartAlways        RestartMode = "always"
@@ -383,7 +381,6 @@ func (p *Project) Order() []string {
 	return order
 }
 
-// order returns the named services and all their dependencies.
 func (p *Project) order(names []string) (order []string, circles [][]string) {
 	dependsOn := make(map[string][]Dependency)
 	for name, s := range p.Services {

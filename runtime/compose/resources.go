@@ -28,7 +28,6 @@ func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	s.ShmSize = int64(c.ShmSize)
 }
 
-// oneOf is the value of two synonymous keys.
 func oneOf(r *resolver, key string, value int64, other string, otherValue int64) int64 {
 	if value != 0 && otherValue != 0 && value != otherValue {
 		r.refuse(key, "differs from %s", other)

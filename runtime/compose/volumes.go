@@ -29,7 +29,6 @@ func (r *resolver) volumesByKey() map[string]*Volume {
 	return volumes
 }
 
-// driverOptions reads the mount options of Docker's local driver.
 func (r *resolver) driverOptions(key string, v *Volume, c types.VolumeConfig) {
 	if len(c.DriverOpts) == 0 {
 		return
