@@ -19,7 +19,6 @@ import (
 	"github.com/margolite/margolite/runtime/pemfile"
 )
 
-// Bounds of a file of keys.
 const (
 	MaxKeys  = 64 << 10 // bytes
 	mostKeys = 16       // in one file

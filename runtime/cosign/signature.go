@@ -33,7 +33,6 @@ const (
 
 const maxSubjects = 64
 
-// The reasons why a signature does not count.
 var (
 	ErrOtherKey   = errors.New("no trusted key made it")
 	ErrOtherImage = errors.New("it is for another image")
@@ -69,7 +68,6 @@ func (k Keys) Verify(layer v1.Descriptor, payload []byte, image digest.Digest) (
 	return "", ErrOtherKey
 }
 
-// parseSimple parses a payload of simple signing, and its signature in base64.
 func parseSimple(payload []byte, encoded string) (signature, error) {
 	var claim struct {
 		Critical struct {

@@ -19,14 +19,12 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// The media types of signatures, and of their manifests.
 const (
 	ArtifactType = "application/vnd.cncf.notary.signature"
 	JWSType      = "application/jose+json"
 	COSEType     = "application/cose"
 )
 
-// Bounds of what comes from outside.
 const (
 	mostChain = 10   // certificates
 	mostRSA   = 8192 // bits: a bigger key takes seconds

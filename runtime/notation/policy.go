@@ -16,7 +16,6 @@ type document struct {
 	Policies []policy `json:"trustPolicies"`
 }
 
-// policy says how signatures of some repositories are verified.
 type policy struct {
 	Name         string   `json:"name"`
 	Scopes       []string `json:"registryScopes"`
@@ -113,7 +112,6 @@ func (p *policy) check() error {
 	return nil
 }
 
-// enforces tells whether a signature must pass a check to count.
 func (p *policy) enforces(check string) bool {
 	if action, said := p.Verification.Override[check]; said {
 		return action == "enforce"

@@ -13,7 +13,6 @@ import (
 	"github.com/margolite/margolite/runtime/pemfile"
 )
 
-// Bounds of the files of a configuration.
 const (
 	maxFile          = 4 << 20 // bytes
 	mostCertificates = 1000    // in one file
@@ -74,7 +73,6 @@ func readRoots(dir string, p *policy) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readLists reads the revocation lists in dir, if any.
 func readLists(dir string) ([]*x509.RevocationList, error) {
 	var lists []*x509.RevocationList
 	err := eachFile(filepath.Join(dir, "crl"), func(data []byte) error {

@@ -9,7 +9,6 @@ import (
 	"slices"
 )
 
-// Bounds of the input.
 const (
 	MaxKeys      = 256 << 10 // bytes of one file of keys
 	MaxSignature = 64 << 10  // bytes of one file of signatures

@@ -113,7 +113,6 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 	return io.ReadAll(io.LimitReader(status, maxWords))
 }
 
-// held is an in-memory file.
 func held(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("margolite-gpgv", unix.MFD_CLOEXEC)
 	if err != nil {

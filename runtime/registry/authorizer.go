@@ -120,7 +120,6 @@ func (t tokens) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var errNoToken = errors.New("the answer has no token")
 
-// tokenIn extracts the needed fields of a token service's answer.
 func tokenIn(data []byte) ([]byte, error) {
 	var said struct {
 		Token       string  `json:"token"`

@@ -144,7 +144,6 @@ func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descripto
 	return desc, err
 }
 
-// schema1 is the prefix of the media types of Docker's first manifests.
 const schema1 = "application/vnd.docker.distribution.manifest.v1+"
 
 // FormOf finds the media type of a manifest or index in its bytes.

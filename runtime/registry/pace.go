@@ -21,7 +21,6 @@ type Pace struct {
 	known map[string]interruptions // by host and digest
 }
 
-// interruptions are those of an incomplete download.
 type interruptions struct {
 	mark  int64     // offset up to which enough has come
 	vain  int       // interruptions since

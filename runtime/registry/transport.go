@@ -148,7 +148,6 @@ func (x *transfer) check(r *http.Request, answer *http.Response) error {
 	return nil
 }
 
-// checkDocument bounds the size of a manifest or index, or of its description.
 func checkDocument(answer *http.Response) error {
 	if answer.ContentLength > MaxManifest {
 		return errBig
