@@ -88,7 +88,6 @@ func (c cancelable) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
-// spaced is a layer being unpacked.
 type spaced struct {
 	from     io.Reader
 	digester digest.Digester

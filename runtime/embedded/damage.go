@@ -65,7 +65,6 @@ func (d databases) snapshots(name string) databaseFile {
 	return databaseFile{path: filepath.Join(dir, "metadata.db"), files: []string{filepath.Join(dir, "snapshots", "*")}}
 }
 
-// snapshotters are the names of the snapshotters that may have databases.
 func snapshotters() []string { return []string{defaults.DefaultSnapshotter, nativeSnapshotter} }
 
 // closed is a file that exists after a clean shutdown.

@@ -30,7 +30,6 @@ const (
 // windows is the memory for zstd windows of the whole process.
 var windows = sync.OnceValue(func() *windowBudget { return newWindowBudget(memoryLimit()) })
 
-// windowBudget bounds the windows in memory.
 type windowBudget struct {
 	limit, largest int64
 	held           *semaphore.Weighted
@@ -81,7 +80,6 @@ func (b *windowBudget) decompress(ctx context.Context, in io.Reader, head []byte
 	return &zstdLayer{Decoder: r, budget: b, window: window}, nil
 }
 
-// zstdLayer is a layer with a window in memory.
 type zstdLayer struct {
 	*zstd.Decoder
 	budget *windowBudget

@@ -21,7 +21,6 @@ const (
 	initName = "margolite-init"
 )
 
-// The requirements of a shim.
 const (
 	leastMajor, leastMinor = 2, 3 // of containerd: older shims cannot read the parameters they are started with
 
@@ -144,7 +143,6 @@ func FindInit() string {
 	return ""
 }
 
-// programDirs are the directories that may hold our programs.
 func programDirs() []string {
 	var dirs []string
 	if self, err := os.Executable(); err == nil {
@@ -159,7 +157,6 @@ func programDirs() []string {
 	return dirs
 }
 
-// executable returns nil unless path is a program.
 func executable(path string) os.FileInfo {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Mode()&0o111 == 0 {
