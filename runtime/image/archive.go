@@ -25,7 +25,6 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// Bounds of an archive of images.
 const (
 	maxEntries = 1 << 14
 	maxName    = 512     // bytes
@@ -265,7 +264,6 @@ func (a *archive) readSaved() error {
 	return nil
 }
 
-// savedImage is an image in the manifest.json of `docker save`.
 type savedImage struct {
 	Config   string
 	RepoTags []string
@@ -325,7 +323,6 @@ func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: form, Digest: digest.Digest(key), Size: int64(len(data))}, nil
 }
 
-// read returns a whole part.
 func (a *archive) read(at section) ([]byte, error) {
 	r, err := a.from(at, 0)
 	if err != nil {
@@ -355,7 +352,6 @@ type archivePart struct {
 	io.Closer
 }
 
-// openArchive opens a tar file, compressed or not, whatever its name.
 func openArchive(file string) (io.ReadSeekCloser, error) {
 	f, err := tree.Open(file)
 	if err != nil {

@@ -266,7 +266,6 @@ func (i *Images) recall(ctx context.Context, keep map[string]bool) error {
 	return nil
 }
 
-// recallOne records an image whose root is present.
 func (i *Images) recallOne(ctx context.Context, name string) error {
 	_, text, _ := strings.Cut(name, "@")
 	d := digest.Digest(text)

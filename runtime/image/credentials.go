@@ -18,7 +18,6 @@ const maxCredentials = 1 << 20 // bytes of a credentials file
 
 var errNotConfig = errors.New("not a Docker config.json")
 
-// errHelper says that a credential helper has the secrets.
 var errHelper = &fault.Error{
 	Code: fault.Refused,
 	Err:  errors.New("a credential helper has them (credsStore or credHelpers), which is not supported: put them into auths"),

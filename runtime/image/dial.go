@@ -81,7 +81,6 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return dialer.DialContext(ctx, network, address)
 }
 
-// errOwnAddress says that a registry directed us to this device.
 var errOwnAddress = &fault.Error{
 	Code: fault.Refused,
 	Err:  errors.New("an address of this device; registries must not redirect there; add the host to registries to allow it"),

@@ -32,7 +32,6 @@ func fail(object string, err error) error {
 	return &fault.Error{Code: codeOf(err), Object: object, Err: told{err, withoutQueries(hinted(text, err))}}
 }
 
-// told is an error with another text.
 type told struct {
 	error
 	text string

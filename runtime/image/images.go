@@ -265,7 +265,6 @@ func (i *Images) collect(ctx context.Context) error {
 	}
 }
 
-// snapshotterLabel of a namespace names its default snapshotter.
 const snapshotterLabel = "containerd.io/defaults/snapshotter"
 
 // Snapshotter is the name of the snapshotter for images.

@@ -61,7 +61,6 @@ func (i *Images) Location(ctx context.Context, from Source, l ArtifactLimits, pr
 	return data, nil
 }
 
-// keysOf returns the keys that may sign a package.
 func (i *Images) keysOf(ctx context.Context, from Source) (pgp.Keys, error) {
 	if len(i.o.Keys) > 0 {
 		return ReadKeys(i.o.Keys...)
@@ -94,7 +93,6 @@ func readKeys[K interface{ With(K) K }](files []string, most int64, parse func([
 	return all, nil
 }
 
-// signatureOf downloads the signature beside a package.
 func (i *Images) signatureOf(ctx context.Context, location string) (pgp.Signature, error) {
 	code := fault.NotFound
 	path := withoutQuery(location)

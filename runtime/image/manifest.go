@@ -70,7 +70,6 @@ func walk(ctx context.Context, root v1.Descriptor, wanted target, read reader) (
 	return p, nil
 }
 
-// choose returns the best manifest of an index for a platform.
 func choose(data []byte, wanted target) (v1.Descriptor, error) {
 	var index v1.Index
 	if err := json.Unmarshal(data, &index); err != nil {
@@ -111,7 +110,6 @@ func (t target) unsupported(offered ...string) error {
 	return &fault.Error{Code: fault.Unsupported, Err: err}
 }
 
-// partsOf returns the configuration and layers of an image manifest.
 func partsOf(data []byte) (config v1.Descriptor, layers []v1.Descriptor, err error) {
 	var m v1.Manifest
 	if err := json.Unmarshal(data, &m); err != nil {

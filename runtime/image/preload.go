@@ -34,7 +34,6 @@ type preload struct {
 	known map[string]*archive // by path; one that is of no use is empty
 }
 
-// archives are those of the directory; some may be unusable.
 func (p *preload) archives() preloaded {
 	archives, problems := p.read()
 	for _, err := range problems {

@@ -18,7 +18,6 @@ type Progress struct {
 	Unpacks int
 }
 
-// meter sums the progress of an object's parts.
 type meter struct {
 	report func(Progress) // nil: nobody listens
 
@@ -33,7 +32,6 @@ func newMeter(object string, report func(Progress), reporting *sync.Mutex) *mete
 	return &meter{report: report, mu: reporting, sum: Progress{Object: object}, runs: make(map[*run]bool)}
 }
 
-// unpacks reports that layers are about to be unpacked.
 func (m *meter) unpacks(layers int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +62,6 @@ type run struct {
 	waits       bool   // for others alone
 }
 
-// reached sets the bytes present.
 func (r *run) reached(bytes int64) { r.set(bytes, r.total) }
 
 // Write counts stored bytes.
@@ -118,7 +115,6 @@ func (m *meter) tell() {
 	}
 }
 
-// isSlow tells whether the object waits for its downloads.
 func (m *meter) isSlow() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,6 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 )
 
-// resolve looks up the digest of a tag.
 func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Digest, error) {
 	s, err := i.open(ref)
 	if err != nil {
@@ -30,7 +29,6 @@ func (i *Images) resolve(ctx context.Context, ref reference.Named) (digest.Diges
 	return root.Digest, err
 }
 
-// ask gets a descriptor from the first host that has it.
 func (i *Images) ask(ctx context.Context, s session, ref reference.Named) (root v1.Descriptor, err error) {
 	err = s.try(ctx, i.o.Logger, func(h host) error {
 		if root, err = h.Resolve(ctx, ref); err != nil {
@@ -91,7 +89,6 @@ func (i *Images) Pull(ctx context.Context, wants []Want, progress func(Progress)
 	return pulled, nil
 }
 
-// pull is one image being pulled.
 type pull struct {
 	*Images
 	want        Want
@@ -132,7 +129,6 @@ func (i *Images) look(ctx context.Context, w Want, ask asker) (*pull, error) {
 	return p, p.lookHere(ctx)
 }
 
-// lookHere finds the image if it is present.
 func (p *pull) lookHere(ctx context.Context) (err error) {
 	p.image, err = p.get(ctx, p.name, p.platform)
 	if codeOf(err) == fault.NotFound {
@@ -141,7 +137,6 @@ func (p *pull) lookHere(ctx context.Context) (err error) {
 	return err
 }
 
-// bring downloads, unpacks and records images.
 func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progress)) (err error) {
 	var reporting sync.Mutex
 	for _, p := range pulls {
@@ -267,7 +262,6 @@ func (i *Images) await(ctx context.Context, pulls []*pull, why string, try func(
 	}
 }
 
-// wake wakes the callers of await.
 func (i *Images) wake() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -386,7 +380,6 @@ func (i *Images) transfer(ctx context.Context, pulls []*pull, media []medium) er
 	return all.Wait()
 }
 
-// unpackAll unpacks the layers as they arrive.
 func (p *pull) unpackAll(ctx context.Context) error {
 	for n := range p.layers {
 		select {

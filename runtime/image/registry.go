@@ -70,7 +70,6 @@ func (r Registry) tls(host string) (*tls.Config, error) {
 // so that replaced ones take effect at once.
 type session []host // archives, the mirrors, then the registry itself
 
-// host is one that may have the repository.
 type host struct {
 	name    string
 	network bool // what it has comes from the network, and needs a slot
@@ -220,7 +219,6 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCertificate reads a certificate with its key, if configured.
 func readCertificate(certificate, key string) ([]tls.Certificate, error) {
 	if certificate == "" && key == "" {
 		return nil, nil

@@ -21,7 +21,6 @@ import (
 	"github.com/margolite/margolite/runtime/notation"
 )
 
-// Bounds of an image's signatures.
 const (
 	maxSignatures        = 64        // of what a registry names
 	maxSignatureManifest = 1 << 20   // bytes
@@ -77,7 +76,6 @@ func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error)
 	return q, nil
 }
 
-// unsigned is the error of a missing required signature.
 func unsigned(why string) error { return &fault.Error{Code: fault.Unsigned, Err: errors.New(why)} }
 
 // ReadImageKeys reads files of PEM public keys.

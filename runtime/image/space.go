@@ -73,7 +73,6 @@ func (e *NoSpaceError) Error() string {
 		names, needed, e.Dir, e.amount(e.Free), e.amount(e.Reserved))
 }
 
-// amount formats a number of bytes or files.
 func (e *NoSpaceError) amount(n int64) string {
 	switch {
 	case e.Files:
@@ -114,7 +113,6 @@ func (m *medium) outgrew(now *medium, kind int, pulls []*pull) *fault.Error {
 	return now.lacks(kind, m.spare(kind)+1, true, pulls)
 }
 
-// room is the space for images.
 type room struct {
 	media  []medium
 	layers int // that are still to be unpacked
@@ -387,7 +385,6 @@ func (i *Images) refused(pulls []*pull) error {
 	return nil
 }
 
-// remember keeps the result of bringing images.
 func (i *Images) remember(pulls []*pull, err error) {
 	var known *fault.Error
 	i.mu.Lock()

@@ -102,7 +102,6 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 	return snapshotter.Commit(ctx, p.chains[n].String(), key)
 }
 
-// discard removes an incomplete snapshot with its files.
 func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string, mounts []mount.Mount) error {
 	// Files first: on a full device containerd could not even record the removal. Those on their own
 	// file system take no space from others.

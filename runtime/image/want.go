@@ -42,7 +42,6 @@ type Want struct {
 // tagsLabel of an image record has the tags by which it was found, separated by spaces.
 const tagsLabel = "margolite/tags"
 
-// target is a wanted platform.
 type target struct {
 	platforms.MatchComparer        // what it runs, the best first
 	name                    string // for errors
@@ -68,13 +67,11 @@ func targetOf(name string) (target, error) {
 	return target{platforms.Only(p), platforms.Format(p), p.Architecture}, nil
 }
 
-// found is the result for a wanted reference.
 type found struct {
 	reference.Canonical        // repository@digest
 	tag                 string // that was asked for, to be remembered; empty: none, or it was not asked for
 }
 
-// asker looks up a tag.
 type asker func(context.Context, reference.Named) (digest.Digest, error)
 
 // errAsks says that a registry would have to be asked, and may not be.
@@ -82,7 +79,6 @@ var errAsks = errors.New("a registry would have to be asked")
 
 func nobody(context.Context, reference.Named) (digest.Digest, error) { return "", errAsks }
 
-// find returns the wanted digest.
 func (i *Images) find(ctx context.Context, w Want, ask asker) (f found, err error) {
 	named, err := parse(w.Ref)
 	if err != nil {
@@ -150,7 +146,6 @@ func (i *Images) findHere(ctx context.Context, named reference.Named) (digest.Di
 	return root.Digest, err
 }
 
-// tagged returns the records of a repository that have a tag.
 func (i *Images) tagged(ctx context.Context, repository, tag string) ([]images.Image, error) {
 	records, err := i.records(ctx)
 	return slices.DeleteFunc(records, func(r images.Image) bool {
