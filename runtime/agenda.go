@@ -5,8 +5,7 @@ import "sync"
 // maxAgenda is how many objects an agenda names before it says "everything".
 const maxAgenda = 1024
 
-// agenda collects changed projects, by name, or containers, by id, until they are taken; ""
-// is everything, for when events may have been missed.
+// agenda collects names of projects, or ids of containers; "" is all, as after missed events.
 type agenda struct {
 	poked chan struct{} // holds a token while something is on the agenda
 

@@ -19,8 +19,7 @@ import (
 )
 
 const (
-	// maxStarts is how often one Apply starts a service that must keep running but ends with
-	// 0, or whose shim dies.
+	// maxStarts is how often Apply starts a service that has to run but ends with 0, or loses its shim.
 	maxStarts = 4
 
 	// longPause is how long to wait for something that announces itself.
@@ -97,8 +96,7 @@ func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	})
 }
 
-// Outline is the part of a project that Matches compares, small enough to keep where
-// loading the project again takes long.
+// Outline is what Matches compares: small enough to keep where loading takes long.
 type Outline struct {
 	Project    string
 	Package    digest.Digest                   // of the package that it was loaded from, if any
@@ -326,8 +324,7 @@ func (a *applying) ended(ctx context.Context, idle bool) error {
 	return nil
 }
 
-// remaining is how long the youngest service has to keep running, and what is waited for;
-// 0 when all have settled and are healthy.
+// remaining is how long to wait, and for what; 0 when all have settled and are healthy.
 func (a *applying) remaining() (longest time.Duration, what []string) {
 	for _, s := range a.wanted.Services {
 		c := a.last.container(s.Container)

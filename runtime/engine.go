@@ -26,16 +26,13 @@ type Options struct {
 	container.Options                 // less Snapshotter: that of the images. Logger nil: slog.Default
 	Images            image.Options   // less Client, State and Logger: those of the containers
 	Publish           network.Publish // who may use published ports; "": whom the host's firewall admits
-	// OnStep is called before and after each step that changes something, for fault
-	// injection and tests; may be nil.
+	// OnStep is called around each step that changes something, for fault injection; may be nil.
 	OnStep func(step string)
-	// Contained is called with each panic, a *contain.Panic, that ended only a part of Run, and
-	// with the name of that part; may be nil.
+	// Contained gets each *contain.Panic that ended only a part of Run, and its name; may be nil.
 	Contained func(what string, err error)
 }
 
-// Engine runs Compose projects. Its methods are safe for concurrent use; changes of the
-// same project wait for each other.
+// Engine runs Compose projects. It is safe for concurrent use; it serialises changes of one project.
 type Engine struct {
 	namespace
 	*stager
@@ -109,12 +106,10 @@ func (e *Engine) Close() {
 	e.projects.close()
 }
 
-// Changes receives when a container stopped, died or vanished outside of Apply and Remove.
-// Changed tells of which projects.
+// Changes receives when containers stop, die or vanish outside of Apply and Remove; see Changed.
 func (e *Engine) Changes() <-chan struct{} { return e.changes.poked }
 
-// Changed returns the projects that changed since the last call. all: there were too many to
-// name, and any may have changed.
+// Changed returns the projects changed since the last call. all: any may have, too many to name.
 func (e *Engine) Changed() (projects []string, all bool) {
 	changed := e.changes.take()
 	return slices.Sorted(maps.Keys(changed)), changed[""]
@@ -123,8 +118,7 @@ func (e *Engine) Changed() (projects []string, all bool) {
 // namespace is that of our containers in containerd.
 type namespace string
 
-// within is ctx for calls to containerd: its services in this process read the namespace
-// from ctx only.
+// within is ctx for calls to containerd: its services in this process need the namespace in it.
 func (n namespace) within(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, string(n))
 }

@@ -70,8 +70,7 @@ func lacksRuntime(text string) bool {
 // CodeOf returns the code of an error of the runtime.
 func CodeOf(err error) Code { return fault.CodeOf(err) }
 
-// fail makes err an Error about object, unless it is about one already or is a cancellation.
-// code is for errors that have none.
+// fail makes err an Error about object, with code if it has none, unless it is one or a cancellation.
 func fail(code Code, object string, err error) error {
 	var known *Error
 	if errors.As(err, &known) {

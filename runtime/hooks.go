@@ -13,8 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/container"
 )
 
-// runHooks runs the post_start commands of a container, once for each process. The supervisor
-// tolerates failures: the service runs nevertheless.
+// runHooks runs the post_start commands once per process. The supervisor tolerates failures.
 func (r *run) runHooks(ctx context.Context, s Step) error {
 	own, err := r.e.containers.ListIDs(ctx, []string{s.Container}) // the process may have just started
 	if err != nil {
@@ -55,8 +54,7 @@ func runHook(ctx context.Context, containers *container.Containers, id string, h
 	return nil
 }
 
-// hookRecords is the directory of files that say which process of a container has had its
-// hooks. It is lost at a reboot, as the processes are.
+// hookRecords is a directory that says which process had its hooks. A reboot clears it.
 type hookRecords string
 
 func (h hookRecords) of(id string) string { return filepath.Join(string(h), id) }

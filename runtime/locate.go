@@ -20,8 +20,7 @@ import (
 
 const shortID = 12
 
-// locating is the search for the place of one project. Containers keep theirs where the
-// project allows it.
+// locating is the search for the place of one project. Containers keep theirs where possible.
 type locating struct {
 	pl     *places
 	p      *compose.Project
@@ -146,8 +145,7 @@ func matches(is, want network.Network, n *compose.Network) bool {
 	return is == want
 }
 
-// reserveAddresses notes the addresses of other projects, those fixed by the project, and
-// those its replicas already have.
+// reserveAddresses notes addresses of other projects, fixed ones, and those replicas already have.
 func (l *locating) reserveAddresses(context.Context) error {
 	for _, s := range l.others {
 		for _, a := range s.Sandbox.Attached {
@@ -315,8 +313,7 @@ func (l *locating) within(key string, subnet netip.Prefix) netip.Prefix {
 	return subnet
 }
 
-// extraHosts resolves extra_hosts; host-gateway is the address at which the service reaches
-// the device.
+// extraHosts resolves extra_hosts; host-gateway is the device's address as the service reaches it.
 func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 	var w network.Network
 	if len(box.Attached) > 0 {
@@ -330,8 +327,7 @@ func extraHosts(extra []compose.ExtraHost, box network.Sandbox) []network.Host {
 	return hosts
 }
 
-// joined finds whose sandbox, process identifiers and shared memory each replica shares.
-// Joined services come first, as all dependencies do.
+// joined finds whose sandbox, process identifiers and shared memory a replica shares; owners come first.
 func (l *locating) joined(context.Context) error {
 	for i := range l.place {
 		s := &l.place[i]
@@ -357,8 +353,7 @@ func (l *locating) joined(context.Context) error {
 	return nil
 }
 
-// other is the replica whose namespace is shared: the one with the same number if the
-// service has several.
+// other is the replica whose namespace is shared, by number if the service has several.
 func (l *locating) other(n compose.Namespace, number int) (s seat, ok bool) {
 	if n.Mode == compose.ModeService {
 		if s, ok = l.place.seat(Replica{n.Of, number}); !ok {

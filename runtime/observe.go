@@ -28,8 +28,7 @@ const (
 	Paused        = container.Paused
 	Stopped       = container.Stopped // its process ended; ExitCode says how
 	Done    State = "done"            // a one-shot service that ended with 0: it is not started again
-	// Unresponsive says that the shim does not respond: the process may still run, but its
-	// end would go unnoticed.
+	// Unresponsive: the shim does not respond; the process may run, but its end would go unnoticed.
 	Unresponsive = container.Unresponsive
 )
 
@@ -63,8 +62,7 @@ type ObservedContainer struct {
 // Replica is the instance of a service that the container is for.
 func (c *ObservedContainer) Replica() Replica { return Replica{c.Service, c.Number} }
 
-// Observe reads all projects from containerd, sorted by name, and their containers in
-// dependency order.
+// Observe reads all projects from containerd, by name, their containers in dependency order.
 func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	all, err := e.containers.List(e.within(ctx))
 	if err != nil {
@@ -81,8 +79,7 @@ func (e *Engine) Observe(ctx context.Context) ([]ObservedProject, error) {
 	return projects, nil
 }
 
-// ObserveProject is Observe for one project, and reads no other. A project that does not
-// exist has no containers.
+// ObserveProject is Observe for one project. One that does not exist has no containers.
 func (e *Engine) ObserveProject(ctx context.Context, name string) (ObservedProject, error) {
 	list, err := e.containers.ListProject(e.within(ctx), name)
 	if err != nil {
@@ -145,8 +142,7 @@ func (e *Engine) Usage(ctx context.Context) (map[string]container.Usage, error) 
 	return usage, nil
 }
 
-// adoptNamespaces pins namespaces again that only the processes of these containers still
-// hold: else these would have to be replaced.
+// adoptNamespaces pins namespaces that only processes still hold: else these would be replaced.
 func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Container) {
 	for _, c := range containers {
 		if c.State != container.Running && c.State != container.Paused {
@@ -158,8 +154,7 @@ func (e *Engine) adoptNamespaces(ctx context.Context, containers []container.Con
 	}
 }
 
-// astray tells whether the process pid is in a network namespace other than the sandbox's. A
-// process that has just ended is not.
+// astray tells whether pid is in another network namespace than s; not once it has ended.
 func (e *Engine) astray(pid int, s network.Sandbox) bool {
 	if s.Host {
 		return false
@@ -211,8 +206,7 @@ func addressText(a netip.Addr) string {
 	return string(text)
 }
 
-// stateOf never says that a container ended by itself while it was being stopped, whatever
-// its exit code.
+// stateOf is Created for a container that was being stopped, whatever its exit code.
 func stateOf(c container.Container) State {
 	ended := c.State == Stopped
 	switch {

@@ -117,8 +117,7 @@ func recorded(containers []container.Container) placement {
 	return p
 }
 
-// current chooses one container for each replica: the one that runs, else the oldest, which
-// has proven itself.
+// current chooses one container for each replica: the running one, else the oldest, proven one.
 func current(all []container.Container) []container.Container {
 	var chosen []container.Container
 	index := make(map[member]int)
@@ -147,8 +146,7 @@ type places struct {
 	ended  uint64               // claims that are no more
 }
 
-// allRecorded returns the containers of all projects as recorded. It asks for states only
-// where a replica has several containers, for current.
+// allRecorded reads all containers from records, and states only of replicas with several.
 func (pl *places) allRecorded(ctx context.Context) ([]container.Container, error) {
 	all, err := pl.containers.Recorded(ctx)
 	if err != nil {
@@ -222,8 +220,7 @@ func (pl *places) isClaimed(project string) bool {
 	return len(pl.claims[project]) > 0
 }
 
-// everybody is the place of all projects, sorted by name: the claim if there is one, else
-// what the labels say.
+// everybody is the place of all projects, by name: as claimed, else as labelled.
 func (pl *places) everybody(all []container.Container) placement {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -244,8 +241,7 @@ func (pl *places) everybodyLocked(all []container.Container) placement {
 	return everybody
 }
 
-// hostsFor returns the hosts file of a replica: everything it shares a network with, its own
-// project first.
+// hostsFor is the hosts file of a replica: all that share a network with it, its project first.
 func hostsFor(everybody placement, of seat) []network.Host {
 	var own, others []network.Host
 	for _, s := range everybody {
@@ -260,8 +256,7 @@ func hostsFor(everybody placement, of seat) []network.Host {
 	return append(own, others...)
 }
 
-// linesFor returns the lines for s in the hosts file of another replica: its addresses on
-// the first network that both are on.
+// linesFor returns the hosts lines of s for another: its addresses on their first shared network.
 func linesFor(s, of seat) []network.Host {
 	for _, own := range of.Sandbox.Attached {
 		a, shared := attachment(s.Sandbox, own.Network.Name)

@@ -58,8 +58,7 @@ type Sequence []Step
 // Group is independent sequences, which may be executed in parallel.
 type Group []Sequence
 
-// Plan is what is to be done now, group after group, and what has to wait. After its
-// execution a new one is made from what is found then.
+// Plan is what to do now, group after group, and what has to wait. Plans are not reused.
 type Plan struct {
 	Groups []Group
 	Waits  []Wait
@@ -78,8 +77,7 @@ func (w Wait) String() string { return w.Replica.String() + " waits for " + w.Fo
 // Wanted is what a project is to be.
 type Wanted struct {
 	Services []WantedService // each after those it depends on; none: nothing is to run
-	// AsRecorded says that the services were read from the containers themselves, as after a
-	// reboot: nothing is deleted then.
+	// AsRecorded: the services were read from the containers, as after a reboot; none is deleted.
 	AsRecorded bool
 }
 

@@ -29,8 +29,7 @@ type Source struct {
 	Contents  map[string][]byte // of those files that are not to be read from the device, by their paths
 	Profiles  []string          // that are active; "*": all
 	Scale     map[string]int    // replicas, by service
-	// Strict demands the archive layout of Compose components: exactly one
-	// top-level directory with a compose.yaml (PKG-06).
+	// Strict demands the layout of components: one top-level directory with a compose.yaml (PKG-06).
 	Strict      bool
 	Environment map[string]string // for interpolation, over .env
 	Ports       map[string]string // of the device by container port, as 80/tcp; see compose.Options
@@ -138,8 +137,7 @@ func (e *Engine) Load(ctx context.Context, s Source) (*Project, error) {
 	return p, nil
 }
 
-// warnOfVolumes warns of named volumes that another project has as well: in Docker they
-// would be one volume.
+// warnOfVolumes warns of names of another project's volumes: in Docker they would be one volume.
 func (p *Project) warnOfVolumes(containers *container.Containers) {
 	for _, key := range p.Compose.Compose.VolumeNames() {
 		v := p.Compose.Compose.Volumes[key]
@@ -238,8 +236,7 @@ func (p *packages) at(project string, d digest.Digest) string {
 	return filepath.Join(p.of(project), d.Encoded())
 }
 
-// forget removes the packages that by replaced, but not one loaded later: it is about to be
-// applied.
+// forget removes packages that by replaced, but none loaded later, which are about to be applied.
 func (p *packages) forget(ctx context.Context, by *Project) error {
 	entries, err := os.ReadDir(p.of(by.Name))
 	if errors.Is(err, os.ErrNotExist) {

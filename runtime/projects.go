@@ -257,8 +257,7 @@ func (ps *projects) take(ctx context.Context, name string) (letGo func(*made), e
 // decide ends what LeaveAlone began.
 func (p *project) decide() { p.news, p.left = p.news || p.left, false }
 
-// wait waits until something has happened to a project since it had been told that often,
-// at most for d. The error is that of ctx.
+// wait waits for news of a project since told, at most for d. The error is that of ctx.
 func (ps *projects) wait(ctx context.Context, name string, told int, d time.Duration) error {
 	resting, wake := context.WithTimeout(ctx, d)
 	defer wake()
@@ -285,8 +284,7 @@ func (ps *projects) tellAll() {
 	}
 }
 
-// heard notes that something has happened to a container; "": perhaps to any. If its project
-// is not known, Run finds it out.
+// heard notes an event of a container; "": perhaps of any. Run finds out unknown projects.
 func (ps *projects) heard(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -314,8 +312,7 @@ func (ps *projects) tellFound(names map[string]bool) {
 	ps.noteBack() // there may be no project
 }
 
-// tellWaiting has other projects that wait looked at again, after p changed: they may join
-// its namespaces. It needs mu.
+// tellWaiting has waiting projects looked at after p changed: they may join it. It needs mu.
 func (ps *projects) tellWaiting(p *project) {
 	for _, other := range ps.of {
 		other.stale = other.stale || other != p
@@ -353,8 +350,7 @@ func newLocks() locks {
 
 type locks struct{ *limit.Limiter }
 
-// lock waits for the project, or for the end of ctx, after which it takes it only if it is
-// free at once.
+// lock waits for the project; once ctx has ended, it takes it only if it is free at once.
 func (l locks) lock(ctx context.Context, project string) (unlock func(), err error) {
 	slot, err := l.Acquire(ctx, limit.Key{Kind: project}, nil, nil)
 	if err != nil {

@@ -15,14 +15,12 @@ type RemoveOptions struct {
 	Notify      func(Event)    // called as things happen, one call at a time; nil: nothing
 }
 
-// Remove stops and deletes everything that belongs to the project, except its volumes. It is
-// no error if the project does not exist.
+// Remove removes all of a project, which need not exist, except its volumes.
 func (e *Engine) Remove(ctx context.Context, project string) error {
 	return e.RemoveWith(ctx, project, RemoveOptions{})
 }
 
-// RemoveWith is Remove with options. Networks and others that projects share go with the last
-// of them.
+// RemoveWith is Remove with options. What projects share, as networks, goes with the last of them.
 func (e *Engine) RemoveWith(ctx context.Context, project string, o RemoveOptions) error {
 	if !compose.ValidName(project) {
 		return &Error{Code: Unsupported, Object: project, Err: errors.New("not a valid project name")}

@@ -14,8 +14,7 @@ const (
 	ranWell    = 10 * time.Second // a container that ran this long starts with a clean record
 )
 
-// history is how a container has fared since this process knows it. It is in memory only, so
-// that a crash loop writes nothing.
+// history is how a container fared under this process, in memory only: a crash loop writes nothing.
 type history struct {
 	pid      int       // of the process that was seen last
 	started  time.Time // when it started
@@ -25,8 +24,7 @@ type history struct {
 	again    int       // how often it was, by this process
 }
 
-// runs notes that process pid was seen, and when it started. A zero start means that it is
-// about to end, and is ignored.
+// runs notes that pid was seen, and its start; with none, it is about to end and ignored.
 func (h *history) runs(pid int, started time.Time) {
 	if h.pid != pid && !started.IsZero() {
 		h.pid, h.started, h.over = pid, started, false
@@ -40,8 +38,7 @@ func (h *history) starts(now time.Time) {
 	h.pid, h.started, h.over = 0, now, false
 }
 
-// ends notes that it has stopped, and computes when its restart policy allows a start: at
-// once if this process never saw it run.
+// ends notes a stop, and computes when to restart: at once if it was never seen running.
 func (h *history) ends(now time.Time, p compose.Restart, chance float64) {
 	if h.over {
 		return

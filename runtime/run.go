@@ -80,8 +80,7 @@ func (r *run) find(ctx context.Context) error {
 	return nil
 }
 
-// take notes the containers of the project, before their states are read: from now on their
-// events are noted for the project.
+// take notes the containers before their states are read, so that no event is missed.
 func (r *run) take(own []container.Container) {
 	r.found = inOrder(own)
 	r.e.projects.noteFound(r.project, own)
@@ -109,8 +108,7 @@ type failure struct {
 	err  error
 }
 
-// carryOut executes the plan group by group. After a failure, sequences that have begun run
-// to their end, and no others begin.
+// carryOut executes the plan. After a failure, running sequences finish, and no others begin.
 func (r *run) carryOut(ctx context.Context) []failure {
 	for _, g := range r.plan.Groups {
 		if failed := r.sideBySide(ctx, g); len(failed) > 0 {
@@ -237,8 +235,7 @@ func (r *run) create(ctx context.Context, s Step) error {
 	return r.e.containers.Create(ctx, config)
 }
 
-// start starts a container. Calls for one project must not overlap: its containers share a
-// shim, and two starts could each bring one up.
+// start starts a container, one at a time: two of a project could each bring up a shim.
 func (r *run) start(ctx context.Context, id string) error {
 	r.note(func() {
 		if r.starts == nil {

@@ -119,8 +119,7 @@ func (s *stager) Stage(ctx context.Context, p *Project, pins map[string]digest.D
 	return staged, nil
 }
 
-// Complete tells whether every image of p is on the device or in the preload directory, so
-// that Stage would need no registry. It uses no network.
+// Complete tells whether Stage would need no registry: all is on the device or preloaded.
 func (s *stager) Complete(ctx context.Context, p *Project, pins map[string]digest.Digest) (bool, error) {
 	complete, err := s.images.Complete(s.within(ctx), wantsOf(p, pins))
 	if err != nil {

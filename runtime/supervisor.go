@@ -17,8 +17,7 @@ import (
 const (
 	refreshEvery = 5 * time.Second // how often the host's resolver is looked at
 
-	// slowAfter is when a project being restored, which may wait for a file server or a hook,
-	// gives its turn to others.
+	// slowAfter is when a project that waits for a file server or hook gives its turn to others.
 	slowAfter = 5 * time.Second
 
 	// unresponsiveLook is the interval of looks at a project whose shim does not respond.
@@ -72,8 +71,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// keep retries do after increasing waits until it succeeds or ctx ends. It logs the same
-// failure once.
+// keep retries do after increasing waits until it succeeds. It logs a repeated failure once.
 func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	said := ""
 	for failures := 1; ctx.Err() == nil; failures++ {
@@ -89,8 +87,7 @@ func (s *supervisor) keep(ctx context.Context, what string, do func() error) {
 	}
 }
 
-// try counts and logs failures of do, except those because ctx ended. wait is when to retry;
-// 0: do succeeded.
+// try counts and logs failures of do, except once ctx ended; wait: when to retry, 0 on success.
 func (s *supervisor) try(ctx context.Context, failures *int, do func() error, text string, attrs ...any) (wait time.Duration) {
 	err := contain.Call(do)
 	switch {
@@ -114,8 +111,7 @@ func (s *supervisor) complain(text string, err error, attrs ...any) {
 	}
 }
 
-// Busy is how long Run has been busy with one thing; 0 while it waits for news. It leaves
-// slow work to others.
+// Busy is how long Run has been at work; 0 while it waits for news. Slow work is left to others.
 func (e *Engine) Busy() time.Duration {
 	if since := e.busy.Load(); since != nil {
 		return time.Since(*since)
@@ -177,8 +173,7 @@ func (s *supervisor) work(ctx context.Context, p *project) {
 	s.e.projects.tend(ctx, p, func(ctx context.Context) time.Time { return s.tend(ctx, p) })
 }
 
-// tend restores one project to what its labels say, and returns when it has to be tended
-// again; zero when nothing is due.
+// tend restores a project as labelled. due is when to tend it again; zero: only with news.
 func (s *supervisor) tend(ctx context.Context, p *project) (due time.Time) {
 	g := &restoring{run: &run{e: s.e, project: p.name}, p: p}
 	wait := s.try(ctx, &p.failures, func() error { return g.restore(ctx) }, "cannot restore project", "project", p.name)

@@ -129,8 +129,7 @@ const (
 	spareRunFiles = 64
 )
 
-// ImageSize is the compressed size of a staged image in bytes, including content shared
-// with others.
+// ImageSize is the compressed size of a staged image in bytes, including shared content.
 func (s *stager) ImageSize(ctx context.Context, ref string, d digest.Digest) (int64, error) {
 	name, err := image.Name(ref, d)
 	if err != nil {
