@@ -38,8 +38,7 @@ type Package struct {
 	spare   int64             // bytes of content that may still be kept
 }
 
-// inspect reads a whole package and refuses anything harmful in it (PKG-07 to PKG-10). It
-// writes nothing.
+// inspect reads a package without writing, and refuses all that is harmful (PKG-07 to PKG-10).
 func inspect(archive []byte, strict bool) (*Package, error) {
 	p := &Package{archive: archive, entries: map[string]*entry{}, spare: maxKept}
 	switch {

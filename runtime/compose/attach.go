@@ -11,8 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// attach resolves the networks of a service: those named, else the default one, unless it has
-// no network of its own.
+// attach resolves a service's networks: those named, else the default, unless it has none of its own.
 func (r *resolver) attach(s *Service, c types.ServiceConfig) {
 	if s.Network.Mode != ModePrivate {
 		return

@@ -12,8 +12,7 @@ import (
 
 const maxEnvFile = 256 << 10 // bytes of .env and env_file
 
-// ReadEnv reads a file of variables as if it were the .env of a project. Its values may refer
-// to environment, which overrides the file.
+// ReadEnv reads a file of variables as if it were .env; environment overrides it in references.
 func ReadEnv(ctx context.Context, path string, environment map[string]string) (map[string]string, error) {
 	vars, err := (&files{}).readEnv(path, newInterpolator(ctx).parseEnvFile, types.Mapping(environment).Resolve)
 	if err != nil {

@@ -48,8 +48,7 @@ func (v vetted) close() {
 	}
 }
 
-// readExtended reads every file that services of the file just read extend, and adds it to
-// guard, which holds all that compose-go may open.
+// readExtended adds the files that services of the last file extend to guard, for compose-go to open.
 func (l *loading) readExtended(env types.Mapping, guard vetted) error {
 	for _, abs := range l.extended {
 		if _, read := guard[abs]; read {

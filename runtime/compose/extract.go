@@ -45,8 +45,7 @@ func Extract(archive []byte, dir string, strict bool) (*Package, error) {
 	return p, nil
 }
 
-// extract writes into a new directory beside dir and renames it, so that a power cut never
-// leaves half a package at dir.
+// extract renames a complete directory to dir, so that no power cut leaves half a package there.
 func (p *Package) extract() (err error) {
 	if info, err := os.Lstat(p.dir); err == nil && info.IsDir() {
 		return nil // it got its name when all of it was there
@@ -83,8 +82,7 @@ func (p *Package) extract() (err error) {
 	return tree.Sync(parent)
 }
 
-// write creates what inspect has approved. It never writes through a link, as nothing is
-// below one.
+// write creates what inspect has approved, and nothing below a link.
 func (p *Package) write(root *os.Root) error {
 	err := p.walk(func(name string, h *tar.Header, content io.Reader) error {
 		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
@@ -120,8 +118,7 @@ func (p *Package) write(root *os.Root) error {
 	return nil
 }
 
-// writeFile creates a file. Of its mode in the archive, only whether it is executable is
-// kept (PKG-09).
+// writeFile creates a file. Only the executable bit of its archived mode is kept (PKG-09).
 func writeFile(root *os.Root, name string, program bool, content io.Reader) error {
 	mode := fs.FileMode(0o644)
 	if program {

@@ -94,8 +94,7 @@ func (f *files) readFile(abs string, limit int64) ([]byte, error) {
 
 func isDir(abs string) error { return invalid("%s is not a file: %w", abs, syscall.EISDIR) }
 
-// note remembers a file outside of the directory of the project, which the device's policy
-// has to allow.
+// note remembers a file outside of the project's directory, for the device's policy to judge.
 func (f *files) note(abs string) error {
 	if f.strict {
 		return nil // the kernel has seen to it

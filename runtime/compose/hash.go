@@ -118,8 +118,7 @@ func (p *Project) encode(s Service, image digest.Digest) ([]byte, error) {
 	return encoded.Bytes(), nil
 }
 
-// onlyDefault tells whether the service is only on the project's default network, without
-// settings of it in the file.
+// onlyDefault tells whether the service is only on the default network, without settings for it.
 func (p *Project) onlyDefault(s *Service) bool {
 	if len(s.Attached) != 1 || s.Attached[0].Network != defaultNetwork {
 		return len(s.Attached) == 0

@@ -43,8 +43,7 @@ type Options struct {
 	Profiles []string
 	// Scale is the number of replicas by service; it overrides the files.
 	Scale map[string]int
-	// Strict keeps every referenced file inside WorkingDir, except absolute sources of bind
-	// mounts (PKG-07).
+	// Strict keeps every file, except absolute sources of bind mounts, inside WorkingDir (PKG-07).
 	Strict bool
 	// Package is what Files[0] was extracted from; nil: none. Files in its directory are
 	// read from the package itself: workloads may have changed those on the device.
@@ -182,8 +181,7 @@ type loading struct {
 	logs     Logging         // what the device keeps at most
 }
 
-// verdict is the error of Load. Unsupported keys take precedence over errors of compose-go,
-// which they may have caused.
+// verdict is the error of Load: unsupported keys, which may cause compose-go's errors, come first.
 func (l *loading) verdict(err error) error {
 	if ctxErr := l.ctx.Err(); ctxErr != nil {
 		return ctxErr
@@ -216,8 +214,7 @@ func (l *loading) environment(dir string, files []string, over types.Mapping) (t
 	return env, nil
 }
 
-// model is the merged content of files and their includes, in the long form of every key,
-// before anything is filled in.
+// model is the merged long form of files and their includes, before anything is filled in.
 func (l *loading) model(paths []string, dir string, env types.Mapping, including []string) (map[string]any, error) {
 	if err := l.ctx.Err(); err != nil {
 		return nil, err
@@ -325,8 +322,7 @@ func (l *loading) composeGo(details types.ConfigDetails, guard vetted) (model ma
 	return model, nil
 }
 
-// findUnknown finds, in an error of compose-go, a key that its version of the Compose
-// specification does not have.
+// findUnknown finds in an error of compose-go the key that is not in its Compose specification.
 func (l *loading) findUnknown(said string) {
 	said = said[strings.LastIndex(said, ": ")+1:]
 	if key, is := strings.CutSuffix(said, " false schema"); is {
@@ -370,8 +366,7 @@ func (l *loading) loaderOptions(o *loader.Options) {
 	o.MaxNodeVisits = maxNodes
 }
 
-// booleans accepts words that were booleans in older YAML, with a warning of ours; compose-go
-// would log one globally.
+// booleans accepts those of YAML 1.1 with our warning; compose-go would log one globally.
 func (l *loading) booleans(casts map[tree.Path]interpolation.Cast) map[tree.Path]interpolation.Cast {
 	ours := maps.Clone(casts)
 	for path, cast := range casts {
@@ -399,8 +394,7 @@ func recovered(err *error) {
 
 var resources = []string{"services", "volumes", "networks", "configs", "secrets", "models", "jobs"}
 
-// mergeIncluded adds the definitions of an included file. As the Compose specification has
-// it, a name cannot be defined on both sides.
+// mergeIncluded adds an include, which by the specification cannot redefine a name.
 func mergeIncluded(model, included map[string]any, path string) error {
 	for _, resource := range resources {
 		from, _ := included[resource].(map[string]any)

@@ -26,8 +26,7 @@ func ProjectName(o Options) string {
 	return "default"
 }
 
-// nameIn is the top-level name in a Compose file, or "" if it cannot be read: loading the
-// file reports why.
+// nameIn is the top-level name in a Compose file, "" if unreadable, which loading reports.
 func nameIn(file string, given map[string][]byte) string {
 	content, err := (&files{given: given}).read(file, MaxFile)
 	if err != nil {

@@ -19,8 +19,7 @@ const (
 	maxServers  = 3   // that anybody asks: libc's, and so the network's
 )
 
-// hostName accepts any word and drops the final dot of a fully qualified name, which would
-// never match in a hosts file.
+// hostName accepts any word, without the final dot with which it would never match.
 func (r *resolver) hostName(key, written string) string {
 	name := strings.TrimSuffix(written, ".")
 	if !isWord(name) {

@@ -81,8 +81,7 @@ func (l *loading) checkVolumeOptions(service, options string) {
 	}
 }
 
-// lengthOfRange is the number of ports in a short-form element of `ports`, 1 if it is
-// malformed, which compose-go reports.
+// lengthOfRange is how many ports an element of `ports` has; 1 if malformed: compose-go reports it.
 func lengthOfRange(port string) int {
 	port, _, _ = strings.Cut(port, "/")
 	first, last, _ := portRange(port[strings.LastIndex(port, ":")+1:])

@@ -159,8 +159,7 @@ func (p Port) size() int {
 	return int(p.LastPort-p.HostPort) + 1
 }
 
-// checkPorts finds host ports that are published twice. Of a range, the first free port is
-// taken when the service starts.
+// checkPorts finds host ports published twice. Ranges need only one free port at the start.
 func (l *loading) checkPorts(p *Project) {
 	type use struct {
 		Port

@@ -13,21 +13,17 @@ import (
 type Project struct {
 	Name       string
 	WorkingDir string // holds the Compose file; relative paths start here
-	// Services by name, with everything resolved: this is what the runtime runs. Services
-	// of inactive profiles are left out.
+	// Services by name, with everything resolved, without those of inactive profiles.
 	Services map[string]*Service
 	Networks map[string]*Network // by key, those that services are on
 	Volumes  map[string]*Volume  // by Name, those that services mount
 	// Compose is the model that Services was taken from.
 	Compose *types.Project
-	// Outside are the files outside of WorkingDir that the project was read from, sorted,
-	// links resolved; none with Options.Strict.
+	// Outside are the files read outside of WorkingDir, sorted, links resolved; none with Strict.
 	Outside []string
-	// Warnings are about probable mistakes: variables that are not set, keys that are
-	// obsolete or have no meaning on a device.
+	// Warnings are about unset variables, and keys that are obsolete or meaningless on a device.
 	Warnings []string
-	// Unused are the variables of Options.Environment that no file refers to, and the
-	// Options.Ports on which nothing is published.
+	// Unused are the Environment variables and Ports of Options without an effect.
 	Unused map[string]bool
 }
 
@@ -435,8 +431,7 @@ func (s *Service) ImageOf() Image {
 	return Image{Ref: s.Image, Platform: s.Platform, Policy: s.PullPolicy}
 }
 
-// Images returns the images of all services, sorted by key, each once. Of several pull
-// policies for an image, the most eager applies.
+// Images returns the services' images, by key, each once and with its most eager pull policy.
 func (p *Project) Images() []Image {
 	images := map[string]Image{}
 	for _, s := range p.Services {

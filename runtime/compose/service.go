@@ -36,14 +36,12 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 // ValidName tells whether s may become a file name on the device.
 func ValidName(s string) bool { return len(s) <= maxName && validName.MatchString(s) }
 
-// isWord tells whether s may stand in resolv.conf, a hosts file or a rule, where nothing is
-// quoted.
+// isWord tells whether s may stand, unquoted, in resolv.conf, a hosts file or a rule.
 func isWord(s string) bool {
 	return s != "" && len(s) <= 255 && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' })
 }
 
-// resolve fills p from the model and finds unsupported values. written is the model before
-// compose-go gave it Go types.
+// resolve fills p from the model and finds unsupported values. written is the untyped model.
 func (l *loading) resolve(p *Project, written map[string]any, env types.Mapping, o Options) {
 	if len(p.Compose.Services) == 0 && len(p.Compose.DisabledServices) > 0 {
 		l.findings.add("", "services", "all belong to inactive profiles")

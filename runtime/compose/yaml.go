@@ -44,8 +44,7 @@ type document struct {
 	Include yaml.Node `yaml:"include"`
 }
 
-// parse reads the documents of a file. The text has all of them, for compose-go to merge each
-// over those before it.
+// parse reads a file's documents. text has all of them, each to be merged over those before it.
 func (r *reading) parse(content []byte) (documents []document, text []byte, err error) {
 	r.within = map[*yaml.Node]bool{}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
@@ -96,8 +95,7 @@ const (
 // scalarTags are for values; the library takes one with another tag as an unchecked text.
 var scalarTags = []string{"!!str", "!!binary", "!!null", "!!bool", "!!int", "!!float", "!!timestamp"}
 
-// plain copies n with aliases and variables replaced, except variables in keys. It finds out
-// how large the copy gets before it makes it.
+// plain copies n with aliases and variables (not in keys) replaced, after checking its size.
 func (r *reading) plain(n *yaml.Node, at []string, depth int, isKey bool) (*yaml.Node, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
