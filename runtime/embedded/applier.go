@@ -21,8 +21,7 @@ import (
 	"github.com/margolite/margolite/runtime/containerd"
 )
 
-// applier unpacks layers as containerd does, but asks for space before it writes, and bounds what
-// a layer writes and the memory it takes.
+// applier unpacks as containerd does, but asks for space first, and bounds size and memory.
 type applier struct {
 	diff.Comparer
 	blobs content.Provider
@@ -111,8 +110,7 @@ func (s *spaced) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpack works as containerd's applier: straight into the directory of an overlay, which needs no
-// mount, or else into a mount.
+// unpack writes into the directory of an overlay, which needs no mount, or else into a mount.
 func (s *spaced) unpack(ctx context.Context, mounts []mount.Mount) error {
 	options := []archive.ApplyOpt{archive.WithFilter(s.take)}
 	if len(mounts) == 1 && mounts[0].Type == "overlay" && !userns.RunningInUserNS() {

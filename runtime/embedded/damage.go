@@ -33,8 +33,7 @@ const (
 	leastFree = 4 << 20
 )
 
-// lostPrefix begins the names of directories with snapshots of a lost database. Containers may
-// still run on them.
+// lostPrefix begins directories of a lost database's snapshots, on which containers may still run.
 const lostPrefix = "lost-"
 
 // databases are containerd's database files, before containerd opens them.
@@ -229,8 +228,7 @@ func (d databases) setAside(damaged string) error {
 	return nil
 }
 
-// recoverContent registers the content left by a lost database in a new one. A lease holds it until
-// it is known what is still wanted.
+// recoverContent registers content of a lost database, held by a lease until its use is known.
 func recoverContent(ctx context.Context, db *metadata.DB, blobs content.Store, namespace string) error {
 	var known []string
 	err := db.View(func(tx *bolt.Tx) (err error) {

@@ -22,8 +22,7 @@ import (
 // collectAfter is how long the collector waits for further deletions.
 const collectAfter = time.Second
 
-// collector collects the metadata's garbage after deletions and once at start. It replaces
-// containerd's scheduler, which keeps Prometheus metrics.
+// collector collects after deletions and at start, without the Prometheus metrics of containerd's.
 type collector struct {
 	db          *metadata.DB
 	root        string // of containerd

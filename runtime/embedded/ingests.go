@@ -10,8 +10,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 )
 
-// dropChecks removes a killed start's leftovers of the content store's file system check, from the
-// content store in dir.
+// dropChecks removes leftovers of killed file system checks from the content store in dir.
 func dropChecks(dir string) error {
 	left, err := filepath.Glob(filepath.Join(dir, ".fsverity-check-*"))
 	for _, path := range left {

@@ -22,8 +22,7 @@ const (
 	// what zstd -19 uses.
 	largestWindow = 64 << 20
 	usualWindow   = 8 << 20
-	// windowPart is the part of the memory for all windows. Decompression takes almost twice the
-	// window.
+	// windowPart is the part of the memory for all windows; decompression takes almost twice that.
 	windowPart = 8
 )
 

@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memoryLimit is the memory for this process in bytes: the machine's, or its own limit (GOMEMLIMIT),
-// which accounts for control groups.
+// memoryLimit is the memory in bytes: the machine's, or GOMEMLIMIT, which heeds control groups.
 func memoryLimit() int64 {
 	limit := debug.SetMemoryLimit(-1)
 	var machine unix.Sysinfo_t

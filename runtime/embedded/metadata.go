@@ -111,8 +111,7 @@ type overlaySnapshotter struct {
 	records *storage.MetaStore
 }
 
-// Cleanup removes directories without a record. containerd calls it after each collection, and Remove
-// leaves the files to it.
+// Cleanup removes directories without a record, after each collection. Remove leaves files to it.
 func (s *overlaySnapshotter) Cleanup(ctx context.Context) error {
 	unknown, err := s.unknown(ctx)
 	if err != nil {

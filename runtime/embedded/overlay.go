@@ -19,8 +19,7 @@ const reserved = `:,\`
 
 var errReserved = errors.New("its path has a character that overlayfs does not support")
 
-// canOverlay tries overlayfs and says why it cannot keep snapshots in a directory, which it creates
-// if missing.
+// canOverlay tries overlayfs in a directory, created if missing, and says why it fails.
 func canOverlay(root string) error {
 	if i := strings.IndexAny(root, reserved); i >= 0 {
 		return fmt.Errorf("%w: %c", errReserved, root[i])

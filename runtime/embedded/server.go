@@ -97,8 +97,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 	return err
 }
 
-// clearMounts makes dir the place of containerd's temporary mounts, and unmounts those of a killed
-// predecessor.
+// clearMounts sets containerd's place of temporary mounts, and unmounts a killed predecessor's.
 func clearMounts(dir string, log *slog.Logger) error {
 	if err := mount.SetTempMountLocation(dir); err != nil {
 		return fmt.Errorf("cannot create directory for mounts: %w", err)

@@ -17,8 +17,7 @@ import (
 // strayPatience bounds the time in which all strays must end.
 const strayPatience = 30 * time.Second
 
-// records are those of containers, and of strays while they are ended: containerd deletes no task of
-// an unknown container.
+// records include strays while they are ended: containerd deletes no task without a container.
 type records struct {
 	containers.Store
 	ending bool
