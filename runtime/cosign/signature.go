@@ -20,8 +20,7 @@ const (
 // signatureAnnotation has the signature of a simple signing payload, in base64.
 const signatureAnnotation = "dev.cosignproject.cosign/signature"
 
-// The types within bundles of `cosign sign`: an attestation is not a signature, even by the
-// same key.
+// Types in bundles of `cosign sign`: an attestation is not a signature, even by the same key.
 const (
 	PredicateAnnotation = "dev.sigstore.bundle.predicateType"
 	SignPredicate       = "https://sigstore.dev/cosign/sign/v1"

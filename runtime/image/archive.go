@@ -298,8 +298,7 @@ func (a *archive) manifestOf(saved savedImage) ([]byte, error) {
 	return json.Marshal(manifest)
 }
 
-// find describes an image by normalised reference with a tag, or by digest, including those that only
-// an index in the archive names.
+// find describes an image by normalised tag reference, or by digest, even nested in an index.
 func (a *archive) find(ref reference.Named) (v1.Descriptor, error) {
 	key := ref.String()
 	if canonical, ok := ref.(reference.Canonical); ok {

@@ -58,8 +58,7 @@ func (i *Images) rootHere(ctx context.Context, d digest.Digest) (v1.Descriptor, 
 	return root, data, nil
 }
 
-// isHere tells whether a part is in the content store, and has the lease hold it. It forgets a part
-// whose file did not survive a power cut.
+// isHere tells whether a part is present, and leases it; it forgets one without a file.
 func (p *pull) isHere(ctx context.Context, desc v1.Descriptor) (bool, error) {
 	// Held first, or it could vanish after the look.
 	if err := p.keep(ctx, leases.Resource{ID: desc.Digest.String(), Type: "content"}); err != nil {
@@ -183,8 +182,7 @@ func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.D
 	return nil
 }
 
-// Size is the compressed size in bytes of an image that Pull has brought, for all its platforms,
-// including content shared with others.
+// Size is the compressed bytes of a pulled image, for all its platforms, including shared ones.
 func (i *Images) Size(ctx context.Context, name string) (size int64, err error) {
 	// A label (see link) may be of a platform that is not here.
 	measure := func(ctx context.Context, desc v1.Descriptor) (below []v1.Descriptor, err error) {

@@ -37,8 +37,7 @@ type credentials struct {
 	IdentityToken string `json:"identitytoken"`
 }
 
-// credentials returns what is configured for a repository of a host, if anything. An empty user with a
-// secret means a token.
+// credentials returns what is configured, if anything. An empty user with a secret means a token.
 func (r Registry) credentials(host, repository string) (user, secret string, err error) {
 	if r.Credentials == "" {
 		return "", "", nil

@@ -23,8 +23,7 @@ import (
 const (
 	piece = 256 << 10 // bytes that are written to containerd at a time
 
-	// lockedTime bounds how long another writer may hold a part: containerd may still know a
-	// killed process.
+	// lockedTime bounds another writer's hold on a part, such as a killed process's.
 	lockedTime = 30 * time.Second
 )
 
@@ -141,8 +140,7 @@ func (p *pull) begun(ctx context.Context, desc v1.Descriptor) int64 {
 }
 
 const (
-	// DefaultMinRate is the bytes a minute that keep a download's slot while others wait: a quarter
-	// of what GPRS carries.
+	// DefaultMinRate, in bytes a minute, keeps a slot while others wait: a quarter of GPRS's rate.
 	DefaultMinRate = 16 << 10
 
 	rateWindow = time.Minute

@@ -39,8 +39,8 @@ type Options struct {
 	Preload    string              // directory of image archives that need no registry; "": none
 	Keys       []string            // files of OpenPGP keys: a package that a URL names has to be signed by one of them
 	AtOnce     int                 // downloads at a time from one registry; from all together there is one more; 0: 3
-	// MinRate is the bytes a minute that keep a download's slot while others wait, more after ten
-	// minutes; 0: DefaultMinRate, negative: none needed.
+	// MinRate, in bytes a minute, keeps a slot while others wait; it grows after ten minutes.
+	// 0: DefaultMinRate, negative: none.
 	MinRate int64
 	// RateWindow is the period over which rates are measured. Lookups, and downloads that bring
 	// nothing, end after two. 0: a minute.
@@ -131,8 +131,7 @@ func parse(ref string) (reference.Named, error) {
 	return named, nil
 }
 
-// Get returns an image on the device for a platform (see Want), without a network. It fails with
-// fault.NotFound if there is none.
+// Get returns a local image for a platform (see Want), or fails with fault.NotFound.
 func (i *Images) Get(ctx context.Context, ref string, d digest.Digest, platform string) (*Image, error) {
 	name, err := Name(ref, d)
 	if err != nil {
@@ -221,8 +220,7 @@ func (i *Images) Prune(ctx context.Context, keep, fetching map[string]bool) (rem
 	return i.remove(ctx, names, begun)
 }
 
-// remove removes images and downloads, and collects garbage. The first call includes that of killed
-// processes.
+// remove removes images and downloads, and collects garbage, first also of killed processes.
 func (i *Images) remove(ctx context.Context, names []string, begun []leases.Lease) (removed []string, err error) {
 	if len(names)+len(begun) == 0 && i.collected.Load() {
 		return nil, nil
@@ -244,8 +242,7 @@ func (i *Images) remove(ctx context.Context, names []string, begun []leases.Leas
 	return removed, i.collect(ctx)
 }
 
-// collection is the lease whose deletion triggers a garbage collection: containerd offers no other way,
-// and may wait long by itself.
+// collection is a lease whose deletion collects at once: containerd offers no other way.
 const collection = "margolite-collection"
 
 func (i *Images) collect(ctx context.Context) error {

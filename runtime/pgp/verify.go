@@ -105,8 +105,7 @@ func (k Keys) ask(ctx context.Context, s Signature, data []byte) (said []byte, e
 	if err != nil && (!errors.As(err, &exit) || !exit.Exited()) {
 		return nil, fmt.Errorf("gpgv: %w", err) // it did not start, or did not come to its end
 	}
-	// The exit code does not matter: not 0 if one of several keys is unknown, 0 if the key
-	// has expired.
+	// The exit code is not 0 if one of several keys is unknown, and 0 if the key has expired.
 	if _, err := status.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
@@ -134,8 +133,7 @@ const (
 	fieldPrimary = 9 // fingerprint
 )
 
-// judge reads gpgv's status of each signature: whether it is good and, if it is mathematically
-// correct, then a line VALIDSIG.
+// judge reads gpgv's verdict on each signature, and its VALIDSIG if it is mathematically correct.
 func judge(said []byte) (signer string, err error) {
 	reason := "gpgv finds no readable signature in it"
 	good := false

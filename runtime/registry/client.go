@@ -113,8 +113,7 @@ func (c *Client) redirect(next *http.Request, via []*http.Request) error {
 	return c.authorizer.Authorize(next.Context(), next)
 }
 
-// Resolve describes the manifest or index that a reference with a tag or digest stands for now.
-// For a tag, the registry is trusted.
+// Resolve describes the manifest or index of a reference. For a tag, the registry is trusted.
 func (c *Client) Resolve(ctx context.Context, ref reference.Named) (v1.Descriptor, error) {
 	_, desc, err := c.resolver.Resolve(begin(ctx, &transfer{}), ref.String())
 	if errors.As(err, new(*http.MaxBytesError)) {

@@ -27,8 +27,7 @@ type interruptions struct {
 	until time.Time // nobody asks for the rest before
 }
 
-// brokeOff notes an interruption of a request that began at an offset, and returns how many
-// have been in vain since enough came.
+// brokeOff notes an interruption, and returns how many have been in vain since enough came.
 func (p *Pace) brokeOff(key string, from, at int64) (vain int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
