@@ -34,14 +34,14 @@ const (
 
 // ApplyOptions are the options of Apply.
 type ApplyOptions struct {
-	Settle time.Duration // for how long every service must run before Apply is content
-	Notify func(Event)   // called as things happen, one call at a time; nil: nothing
+	Settle time.Duration // how long every service must run before Apply returns
+	Notify func(Event)   // called for each event, one call at a time; may be nil
 }
 
 // Event is a step of Apply, about to begin or done.
 type Event struct {
 	Step    string // what is done: the step's name, or Settling
-	Service string // that it concerns, if one
+	Service string // concerned, if any
 	Done    bool   // false: about to be done
 }
 

@@ -60,7 +60,7 @@
 //	which network.CheckPort lets pass
 //	-> claim -> details of the container, which is the record of it
 //	-> step "sync ports", of Apply or a worker: places.syncPorts -> network.SyncPorts, for all projects at once
-//	-> nftables tables of the owner; network.Run makes them again when somebody else changes them
+//	-> nftables tables of the owner; network.Run restores them when others change them
 //
 // The image, addresses and configuration of a container never change: another configuration
 // is another container, with another id. A container lives in the sandbox of its replica (a

@@ -46,7 +46,7 @@ type Engine struct {
 	packages *packages
 	hooked   hookRecords
 	health   *health.Monitor
-	changes  *agenda                   // of whoever listens to Changes
+	changes  *agenda                   // for Changed
 	busy     atomic.Pointer[time.Time] // since when Run does what it does now; nil: it waits for news
 }
 

@@ -20,7 +20,7 @@ func (r *run) runHooks(ctx context.Context, s Step) error {
 		return fail(Internal, s.Replica.Service, err)
 	}
 	if len(own) == 0 || own[0].Pid == 0 {
-		return nil // it ended; whoever looks next sees that
+		return nil // it ended, as the next look finds
 	}
 	c := own[0]
 	life := lifeOf(c.Pid)

@@ -51,13 +51,13 @@ type project struct {
 	alarm   *time.Timer        // is news when something is due; nil: nothing is
 	worker  bool               // there is one
 	end     context.CancelFunc // ends what the worker does; nil: it does nothing
-	settled chan struct{}      // closed when any of these changes; nil: nobody waits for that
+	settled chan struct{}      // closed when any of these changes; nil: no waiter
 
 	known map[string]*history // its containers, by id
 	more  bool                // it may have others
 	waits []Wait              // by the last plan
 	stale bool                // they may have come since the last look began
-	made  made                // by whoever had it last; what a change left half done is not
+	made  made                // by its last holder; an unfinished change does not count
 	loads map[string]int      // by directory of an extracted package, projects.count when it was last loaded
 
 	seen     Observed // by the last worker; without containers: there was none since a change
@@ -262,7 +262,7 @@ func (ps *projects) wait(ctx context.Context, name string, told int, d time.Dura
 	resting, wake := context.WithTimeout(ctx, d)
 	defer wake()
 	ps.with(name, func(p *project) {
-		_ = ps.await(resting, p, func() bool { return p.told != told }) // when the time is up, that is as good
+		_ = ps.await(resting, p, func() bool { return p.told != told }) // a timeout is not an error
 	})
 	return ctx.Err()
 }
@@ -289,7 +289,7 @@ func (ps *projects) heard(id string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if id == "" && ps.begin == nil {
-		ps.tellAll() // nobody else does
+		ps.tellAll() // without Run, nothing else does
 	}
 	for _, p := range ps.of {
 		if p.known[id] != nil {

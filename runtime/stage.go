@@ -33,7 +33,7 @@ type PackageRef struct {
 	Revision   string       // ... and its tag or digest
 	Location   string       // or the http(s) URL of a legacy package (PKG-15) ...
 	Key        string       // ... and of the OpenPGP keys by one of which it has to be signed; "": by none
-	Trust      *image.Trust // by whom an OCI artifact has to be signed; nil: by nobody
+	Trust      *image.Trust // of an OCI artifact; nil: no signature is required
 }
 
 // Package is a fetched package.
@@ -135,7 +135,7 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 		wants = append(wants, image.Want{
 			Ref: i.Ref, Pin: pins[i.Ref], Platform: i.Platform,
 			Policy: cmp.Or(image.Policy(i.Policy), image.Missing), For: p.Name,
-			Beside: p.size, // whoever staged it keeps the package
+			Beside: p.size, // the package is kept
 			Looked: p.looked[i.Ref],
 		})
 	}

@@ -151,7 +151,7 @@ func (s *supervisor) look(ctx context.Context) {
 			if err != nil {
 				return err
 			}
-			if owner != "" { // else it is not ours, or whoever deleted it tells of its project
+			if owner != "" { // else it is not ours, or the change that deleted it tells its project
 				projects.with(owner, func(p *project) {
 					p.more = true
 					projects.tellLocked(p)
