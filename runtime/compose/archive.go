@@ -25,7 +25,7 @@ type entry struct {
 	kind    byte   // tar.TypeDir, TypeReg, TypeSymlink or TypeLink
 	target  string // of links; of a hard link, the name of its file
 	implied bool   // a directory that is only there because something is in it
-	content []byte // of a file that is kept in memory; nil: it is read from the archive again
+	content []byte // of a file kept in memory; nil: read it from the archive again
 }
 
 // Package is a package that was read completely, found harmless, and extracted.

@@ -123,7 +123,7 @@ func (r *resolver) static(key, written string, network *Network, v4 bool) netip.
 		return netip.Addr{}
 	}
 	if network.External {
-		return address // whoever defines the network knows its pools
+		return address // the project that defines the network checks its pools
 	}
 	for _, pool := range network.Pools {
 		if !pool.Subnet.IsValid() || pool.is4() != v4 {

@@ -18,7 +18,7 @@ type files struct {
 	root   *os.Root
 	strict bool
 	count  int
-	pkg    *Package          // that dir is of: what is in it is read from there; nil: from the device
+	pkg    *Package          // extracted to dir and read instead of it; nil: none
 	given  map[string][]byte // that the caller has read, by path
 
 	outside []string // files read that dir does not hold, links resolved
@@ -113,7 +113,7 @@ func (f *files) note(abs string) error {
 	switch {
 	case !within(dir, abs):
 		f.outside = append(f.outside, abs)
-	case f.pkg != nil: // by a link on the device: there lies what workloads made of it
+	case f.pkg != nil: // by a link on the device, where workloads may have changed it
 		return invalid("%s belongs to the package but is named as if it did not", abs)
 	}
 	return nil

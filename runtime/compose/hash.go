@@ -43,7 +43,7 @@ type hashed struct {
 	MaxRetries    int                 `json:"maxRetries,omitempty"`
 	RestartDelay  time.Duration       `json:"restartDelay,omitempty"`
 	RestartWindow time.Duration       `json:"restartWindow,omitempty"`
-	Volumes       map[string]*Volume  `json:"volumes,omitempty"`  // that are more than a directory of ours
+	Volumes       map[string]*Volume  `json:"volumes,omitempty"`  // other than plain directories of ours
 	Networks      map[string]*Network `json:"networks,omitempty"` // those of Attached, by key
 	Files         []hashedFile        `json:"files,omitempty"`
 }

@@ -94,7 +94,7 @@ func malformed(after string) error {
 func (i *interpolator) value(name, operator, operand string, lookup template.Mapping, nesting int) (string, error) {
 	i.read[name] = true
 	value, set := lookup(name)
-	operator, orEmpty := strings.CutPrefix(operator, ":") // empty is as good as not set
+	operator, orEmpty := strings.CutPrefix(operator, ":") // empty counts as not set
 	given := set && !(orEmpty && value == "")
 	switch {
 	case operator == "-" && !given, operator == "+" && given:

@@ -16,7 +16,7 @@ const (
 	// MaxHostname is the kernel's limit in bytes for a host name, and for a domain name.
 	MaxHostname = 64
 	maxHosts    = 256 // lines of extra_hosts
-	maxServers  = 3   // that anybody asks: libc's, and so the network's
+	maxServers  = 3   // the limit of libc, and so of the network
 )
 
 // hostName accepts any word, without the final dot with which it would never match.

@@ -188,7 +188,7 @@ type Mount struct {
 
 	// In the order of the hash.
 	ReadOnly    bool   `json:"readOnly,omitempty" ask:"device"`
-	Create      bool   `json:"create,omitempty" ask:"own"`      // Path: make a directory there when nothing is there
+	Create      bool   `json:"create,omitempty" ask:"own"`      // Path: make a directory there if it is missing
 	Propagation string `json:"propagation,omitempty" ask:"own"` // Path: private, rslave, ...; empty: rprivate
 	NoCopy      bool   `json:"noCopy,omitempty" ask:"own"`      // a volume: leave a new one empty instead of filling it from the image
 	Anonymous   bool   `json:"anonymous,omitempty" ask:"own"`   // a volume without a name, which belongs to replica and target
@@ -336,7 +336,7 @@ func (r Restart) OneShot() bool { return r.Mode == RestartNo || r.Mode == Restar
 // After tells whether a container that ended with code, after failures in a row, is restarted.
 func (r Restart) After(code, failures int) bool {
 	switch r.Mode {
-	case RestartAlways, RestartUnlessStopped: // what is stopped here is also deleted
+	case RestartAlways, RestartUnlessStopped: // a stopped container is also deleted
 		return true
 	case RestartOnFailure:
 		return code != 0 && (r.MaxRetries == 0 || failures < r.MaxRetries)
