@@ -93,7 +93,7 @@ type spaced struct {
 	size     int64            // bytes that have come
 	most     int64            // bytes that may have come, by the entries so far
 	content  int64            // bytes of files so far
-	space    containerd.Space // nil: nobody is asked
+	space    containerd.Space // nil: not asked for
 	keep     int64            // bytes of memory that may still be kept of entries
 }
 

@@ -14,8 +14,8 @@ var (
 
 // Options are the options of a Server.
 type Options struct {
-	Root   string       // what survives a reboot: content, snapshots, metadata
-	State  string       // what does not: sockets, bundles
+	Root   string       // persistent: content, snapshots, metadata
+	State  string       // lost at a reboot: sockets, bundles
 	Shim   string       // absolute path of the runc shim; "" is what FindShim finds
 	Logger *slog.Logger // of containerd, whose info is our debug; nil discards
 

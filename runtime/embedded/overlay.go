@@ -27,7 +27,7 @@ func canOverlay(root string) error {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return err
 	}
-	lock, err := os.Open(root) // one at a time: what lies there otherwise is of somebody who was killed
+	lock, err := os.Open(root) // one at a time: other test directories are of killed processes
 	if err != nil {
 		return err
 	}

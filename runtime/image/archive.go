@@ -44,7 +44,7 @@ type archive struct {
 	images map[string]v1.Descriptor // by their normalised names with tag, and by their digests
 }
 
-type opener func() (io.ReadSeekCloser, error) // of Seek only the way forward is used
+type opener func() (io.ReadSeekCloser, error) // Seek only goes forward
 
 // section locates a part. What the archive has only in another form is made on reading.
 type section struct {

@@ -18,7 +18,7 @@ import (
 // ArtifactLimits are the requirements of an artifact.
 type ArtifactLimits struct {
 	Size  int64  // bytes of its layer, at most
-	Trust *Trust // by whom it has to be signed; nil: by nobody
+	Trust *Trust // nil: no signature is required
 }
 
 const (

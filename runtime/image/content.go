@@ -280,7 +280,7 @@ func (i *Images) recallOne(ctx context.Context, name string) error {
 	manifests := []v1.Descriptor{root}
 	if images.IsIndexType(root.MediaType) {
 		var index v1.Index
-		_ = json.Unmarshal(data, &index) // of one that cannot be read no platform is here
+		_ = json.Unmarshal(data, &index) // an unreadable one has no platform here
 		manifests = index.Manifests
 	}
 	if err := i.link(ctx, root, manifests...); err != nil {

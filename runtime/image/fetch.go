@@ -41,7 +41,7 @@ func (p *pull) part(ctx context.Context, desc v1.Descriptor) error {
 		has.reached(desc.Size)
 		return nil
 	}
-	stale := false // what has come is of no use
+	stale := false // the partial download is of no use
 	return p.session.try(ctx, p.o.Logger, func(h host) error {
 		for {
 			resumed := !stale && p.begun(ctx, desc) > 0
@@ -73,7 +73,7 @@ func (p *pull) fetch(ctx context.Context, h host, desc v1.Descriptor, has *run, 
 	if err != nil {
 		return err
 	}
-	defer w.Close() // what has come stays
+	defer w.Close() // keeps the partial download
 	if *stale {
 		if err := w.Truncate(0); err != nil {
 			return err
@@ -224,7 +224,7 @@ func (h host) attempt(ctx context.Context, key string, run *run, do func(context
 		err := receive(registry.WithCounter(ctx, &came), &came)
 		done()
 		watch.Wait()
-		if err == nil { // what follows waits for nobody
+		if err == nil { // the rest does not wait for others
 			slot.Spare(false)
 			run.note("", false)
 		}

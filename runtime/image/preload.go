@@ -31,7 +31,7 @@ type preload struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	known map[string]*archive // by path; one that is of no use is empty
+	known map[string]*archive // by path; an unusable one is empty
 }
 
 func (p *preload) archives() preloaded {

@@ -19,13 +19,13 @@ type Progress struct {
 }
 
 type meter struct {
-	report func(Progress) // nil: nobody listens
+	report func(Progress) // nil: none
 
 	mu   *sync.Mutex // also held while reporting, so reports come in order; of all objects of a call
 	sum  Progress
 	runs map[*run]bool // the downloads that are under way, or wait
 
-	changed func() // is called when Slow changes; nil: nobody waits for that
+	changed func() // is called when Slow changes; may be nil
 }
 
 func newMeter(object string, report func(Progress), reporting *sync.Mutex) *meter {

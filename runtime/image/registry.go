@@ -72,7 +72,7 @@ type session []host // archives, the mirrors, then the registry itself
 
 type host struct {
 	name    string
-	network bool // what it has comes from the network, and needs a slot
+	network bool // its content comes from the network, and needs a slot
 	images  *Images
 	others  bool // there are other hosts to ask after it
 	source

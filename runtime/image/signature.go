@@ -211,7 +211,7 @@ func (h host) inquire(ctx context.Context, q *inquest) error {
 		case q.signer != "":
 			return nil
 		case err == nil:
-		case code == fault.InvalidPackage: // what nobody can read is no signature
+		case code == fault.InvalidPackage: // an unreadable one is no signature
 			q.dismiss(err)
 		default:
 			return &fault.Error{Code: code, Err: fmt.Errorf("cannot determine whether it is signed: %w", err)}
@@ -261,7 +261,7 @@ func (q *inquest) mayBeIn(desc v1.Descriptor) bool {
 	case notation.ArtifactType:
 		return q.verifiers[notation.JWSType] != nil
 	case "application/vnd.dev.cosign.artifact.sig.v1+json": // of cosign 2, when it was told to
-	case v1.MediaTypeEmptyJSON, "": // what a registry says that takes the type of the configuration for it
+	case v1.MediaTypeEmptyJSON, "": // of registries that report the configuration's type
 	default:
 		return false
 	}

@@ -48,7 +48,7 @@ const (
 // NoSpace.
 type NoSpaceError struct {
 	Dir      string // on the file system that is too small
-	Files    bool   // it is files that it has too few of, and not bytes
+	Files    bool   // too few files, not bytes, are free
 	Needed   int64  // downloaded and unpacked; how big images become is an estimate
 	Free     int64
 	Reserved int64    // of those that are free, for others

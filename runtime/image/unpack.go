@@ -43,7 +43,7 @@ func (p *pull) unpack(ctx context.Context, n int) error {
 		err = p.extract(ctx, snapshotter, n)
 	}
 	switch {
-	case errdefs.IsAlreadyExists(err): // somebody else was faster
+	case errdefs.IsAlreadyExists(err): // another pull was faster
 		return nil
 	case err == nil:
 		return p.label(ctx, p.layers[n].Digest, map[string]string{uncompressedLabel: p.diffs[n].String()})

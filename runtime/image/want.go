@@ -31,11 +31,11 @@ const (
 // Want is a wanted image.
 type Want struct {
 	Ref      string
-	Pin      digest.Digest // what the tag stood for before: nobody is asked again; may be empty
+	Pin      digest.Digest // digest of an earlier lookup of the tag; may be empty
 	Platform string        // as linux/arm/v7; empty: this machine's
 	Policy   Policy
 	For      string // the project that wants it; Prune keeps what it has begun to download
-	Looked   Looked // what Look said: nobody is asked again; may be empty
+	Looked   Looked // result of an earlier Look; may be empty
 	Beside   int64  // bytes that the agent keeps in its own records because of it, and of all that are pulled with it
 }
 
@@ -200,7 +200,7 @@ func (i *Images) mark(ctx context.Context, name, label, word string, in bool) er
 // registry. It uses no network.
 func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
 	for _, w := range wants {
-		if w.Policy == Never { // nobody is asked, whatever is missing
+		if w.Policy == Never { // no registry is asked, whatever is missing
 			continue
 		}
 		p, err := i.look(ctx, w, nobody)

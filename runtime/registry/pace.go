@@ -24,7 +24,7 @@ type Pace struct {
 type interruptions struct {
 	mark  int64     // offset up to which enough has come
 	vain  int       // interruptions since
-	until time.Time // nobody asks for the rest before
+	until time.Time // no request for the rest before
 }
 
 // brokeOff notes an interruption, and returns how many have been in vain since enough came.

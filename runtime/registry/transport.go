@@ -34,7 +34,7 @@ const (
 type transfer struct {
 	part bool          // the answer is a part of an image, else a document
 	size int64         // of the part
-	came *atomic.Int64 // counts its bytes; nil: nobody does
+	came *atomic.Int64 // counts its bytes; may be nil
 	pace *Pace
 	key  string // of pace
 
