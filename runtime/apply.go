@@ -83,9 +83,8 @@ func (e *Engine) Apply(ctx context.Context, p *Project, o ApplyOptions) error {
 	return e.packages.forget(ctx, p)
 }
 
-// Matches tells whether the containers on the device are exactly those of p, running or
-// not: Run restarts them by their restart policy and after a reboot. It is cheap and
-// changes nothing.
+// Matches tells whether the containers on the device are exactly those of p, running or not: Run
+// restarts them. It is cheap and changes nothing.
 func (e *Engine) Matches(ctx context.Context, p *Project) (bool, error) {
 	o, err := e.Outline(p)
 	if err != nil {
@@ -251,8 +250,8 @@ func (a *applying) idle(ctx context.Context) (done bool, err error) {
 	return false, a.e.projects.wait(ctx, a.project, a.told, wait)
 }
 
-// unsettled is the error when ctx ends before everything has settled. At a timeout it quotes
-// the unhealthy services now: their output is gone after a rollback or a removal.
+// unsettled is the error when ctx ends first. At a timeout it quotes unhealthy
+// services, whose output is gone after a rollback.
 func (a *applying) unsettled(ctx context.Context) error {
 	_, missing := a.remaining()
 	for _, w := range a.plan.Waits {
@@ -348,8 +347,7 @@ func (a *applying) remaining() (longest time.Duration, what []string) {
 	return longest, what
 }
 
-// tidy deletes the containers that this run made in vain, which never ran and would replace
-// others, and what only they needed of the network.
+// tidy deletes new containers that never ran and have a former one, with their networks.
 func (r *run) tidy(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()

@@ -10,18 +10,15 @@ const maxLooks = 2000
 
 // goal is what a run works towards.
 type goal interface {
-	// want sets what is wanted, given the containers found. done: nothing is wanted and
-	// nothing is left to do. An error ends the run.
+	// want sets what is wanted of the containers found. done: nothing, and nothing is left to do.
 	want(ctx context.Context) (done bool, err error)
 	// carriedOut judges the failures of the plan. An error ends the run.
 	carriedOut(ctx context.Context, failed []failure) error
-	// idle is called when nothing can be done now. It waits for something to happen; done
-	// ends the run.
+	// idle waits for something to happen when nothing can be done now; done ends the run.
 	idle(ctx context.Context) (done bool, err error)
 }
 
-// converge looks at the project, plans, executes what can be done now, and looks again, until
-// the goal is reached. Steps are safe to repeat, so it does not matter where a former run ended.
+// converge looks, plans, executes what can be done now, and repeats that until the goal is reached.
 func (r *run) converge(ctx context.Context, g goal) error {
 	for range maxLooks {
 		r.e.projects.with(r.project, func(p *project) { p.stale, r.told = false, p.told })

@@ -37,15 +37,13 @@ const (
 	Internal       = fault.Internal
 )
 
-// Persists tells whether a NoSpace error would recur because the space needed is still not
-// free. It only looks at the file system; without the needed size in err it is false.
+// Persists tells from the file system whether a NoSpace error, which says what it needs, would recur.
 func Persists(err error) bool {
 	var space *image.NoSpaceError
 	return errors.As(err, &space) && space.Persists()
 }
 
-// ofDevice is the code of an error that is this device's fault and not the workload's: no
-// space, a failing medium, or a missing runc or shim; else it is code.
+// ofDevice is code unless the device is at fault: no space, a failing medium, no runc or shim.
 func ofDevice(code Code, err error) Code {
 	switch {
 	case code != Internal && code != StartFailed:
@@ -60,8 +58,7 @@ func ofDevice(code Code, err error) Code {
 	return code
 }
 
-// lacksRuntime tells from an error text of the shim or containerd whether an OCI runtime or
-// shim is not installed. A program missing in a container is reported by the runtime.
+// lacksRuntime recognises a missing OCI runtime or shim, but no program missing in a container.
 func lacksRuntime(text string) bool {
 	return strings.Contains(text, "unable to retrieve OCI runtime error") && strings.Contains(text, "executable file not found") ||
 		strings.Contains(text, "binary not installed") || strings.Contains(text, "containerd-shim-runc-v2 not found")

@@ -261,8 +261,8 @@ func (l *locating) box(s *compose.Service, r Replica) (network.Sandbox, error) {
 	return box, nil
 }
 
-// hostnameOf is unique for each replica, since programs take it for an identity, and does
-// not change with the scale. A name too long for the kernel becomes an id, as with Docker.
+// hostnameOf is unique and stable under scaling, since programs take it for an identity. Too
+// long for the kernel, it becomes an id, as with Docker.
 func hostnameOf(r Replica) string {
 	name := r.Service
 	if r.Number != 1 {
@@ -374,8 +374,7 @@ func (l *locating) other(n compose.Namespace, number int) (s seat, ok bool) {
 	return seat{}, false
 }
 
-// publish assigns ports to the replicas. It refuses those that another project, a process of
-// this device or another owner has, except what the project's containers already have.
+// publish assigns ports. It refuses those in use, except by the project's own containers.
 func (l *locating) publish(ctx context.Context) error {
 	taken, err := l.pl.networks.ForeignPorts(ctx)
 	if err != nil {

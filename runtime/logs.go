@@ -70,8 +70,7 @@ func (s *logSources) run(ctx context.Context, each func(log.Entry) error) error 
 	return nil
 }
 
-// add adds containers that are new since the last call; any: there are some at all. While a
-// replica is being replaced, its running container comes first.
+// add adds new containers; any: there are some at all. Of a replica, the running one comes first.
 func (s *logSources) add(ctx context.Context) (any bool, err error) {
 	all, err := s.e.ObserveProject(ctx, s.r.Project)
 	if err != nil {

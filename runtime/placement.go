@@ -15,9 +15,8 @@ import (
 	"github.com/margolite/margolite/runtime/network"
 )
 
-// placement says where replicas are on the device's networks and what they publish: those
-// of one project in dependency order, or those of several. It is kept in the details of
-// containers.
+// placement says where replicas are on the networks and what they publish: those of a project in
+// dependency order, or of several projects. It is kept in the details of containers.
 type placement []seat
 
 // member is a replica among those of all projects.
@@ -59,8 +58,7 @@ func (p placement) seat(r Replica) (seat, bool) {
 	return p[i], true
 }
 
-// networks returns the networks of the sandboxes, sorted by name. Replicas that join another
-// sandbox do not count: they know only where it was when they joined.
+// networks returns those of the sandboxes, by name. A replica that joins one only knows former ones.
 func (p placement) networks() []network.Network {
 	byName := make(map[string]network.Network)
 	for _, box := range p.sandboxes() {
@@ -294,8 +292,7 @@ func linesFor(s, of seat) []network.Host {
 
 func containerName(project string, r Replica) string { return project + "-" + r.String() }
 
-// syncPorts brings the kernel's rules and the hosts files up to date for all projects:
-// another project on the same network may have come or gone.
+// syncPorts updates rules and hosts files of all projects: others may have joined or left a network.
 func (pl *places) syncPorts(ctx context.Context) error {
 	waits, err := pl.syncLocked(ctx)
 	// Not under the lock: a container can hold up the writing of its files.

@@ -197,9 +197,8 @@ func (p *planner) dismiss(unwanted []ObservedContainer) {
 	}
 }
 
-// publish syncs rules and hosts files, also for sandboxes just made, and removes stale parts
-// of the network: not earlier, since rules name them, and not later, since what starts next
-// may get their addresses.
+// publish syncs rules and hosts files, also for new sandboxes, and removes stale parts of the
+// network: after the rules that name them, and before what starts next may get their addresses.
 func (p *planner) publish(unwanted []ObservedContainer) {
 	var g Group
 	var steps []Step

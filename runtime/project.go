@@ -33,8 +33,7 @@ type Source struct {
 	Strict      bool
 	Environment map[string]string // for interpolation, over .env
 	Ports       map[string]string // of the device by container port, as 80/tcp; see compose.Options
-	// Labels are put on every new container. They are not part of the configuration: a
-	// container that is kept keeps its own.
+	// Labels are for new containers only: they are not part of the configuration.
 	Labels map[string]string
 }
 
@@ -46,8 +45,7 @@ type Project struct {
 	Labels  map[string]string
 	// Directory is where the package was extracted; empty for a File.
 	Directory string
-	// Joins judges whether the project may be on a network it defines if another project has
-	// one of that name; nil: it may.
+	// Joins judges whether the project may join another's network of a name it defines; nil: yes.
 	Joins func(network, of string) error
 
 	pins   map[string]digest.Digest // by Stage or Pin
@@ -260,8 +258,7 @@ func (p *packages) forget(ctx context.Context, by *Project) error {
 	return nil
 }
 
-// remove removes all extracted packages of a project, durably: the project may be forgotten
-// next, and nothing would look for files that reappear after a power cut.
+// remove removes a project's packages, durably: nothing would look for them after a power cut.
 func (p *packages) remove(ctx context.Context, name string) error {
 	if err := tree.Remove(ctx, p.of(name)); err != nil {
 		return fail(Internal, name, err)

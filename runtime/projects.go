@@ -100,8 +100,8 @@ func (p *project) isForgotten() bool {
 		len(p.waits) == 0 && len(p.loads) == 0
 }
 
-// settle starts a worker if there is something for it to do, or forgets a project about
-// which nothing is known. Call it after changing what that depends on, before unlocking mu.
+// settle starts a worker with something to do, or forgets a project without any state. Call it
+// after each change, before unlocking mu.
 func (ps *projects) settle(p *project) {
 	if p.settled != nil {
 		close(p.settled)
@@ -193,9 +193,8 @@ func (ps *projects) schedule(p *project, due time.Time) {
 	}
 }
 
-// tend runs do for the worker of a project, if the project is free, and ends the worker.
-// The context of do ends when a change cannot wait any longer; due is when a worker has to
-// look again.
+// tend runs do for a free project, and ends its worker. The context of do ends when a change cannot
+// wait any longer; due is when to look again.
 func (ps *projects) tend(ctx context.Context, p *project, do func(ctx context.Context) (due time.Time)) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -322,8 +321,7 @@ func (ps *projects) tellWaiting(p *project) {
 	}
 }
 
-// noteWaits notes what the replicas of a project wait for, and has the project looked at
-// again if that may have come since the look that led to waits.
+// noteWaits notes what replicas wait for, and tells the project if that may have come since the look.
 func (ps *projects) noteWaits(name string, waits []Wait) {
 	ps.with(name, func(p *project) {
 		p.waits = waits

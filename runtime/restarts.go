@@ -65,8 +65,7 @@ func (h *history) note(c ObservedContainer, p compose.Restart) (failures int, du
 	return h.failures, h.due
 }
 
-// restarts is how often a container was restarted: since it last ran well, and by this
-// process. An end after which it stays stopped does not count.
+// restarts counts restarts: since it last ran well, and by this process. A final end is none.
 func (h *history) restarts() (lately, all int) {
 	switch {
 	case h == nil:
@@ -78,8 +77,8 @@ func (h *history) restarts() (lately, all int) {
 	}
 }
 
-// delay is zero at first and doubles with each failure; chance, from 0 to 1, spreads it by a
-// quarter, so that containers that failed together do not restart together.
+// delay is zero, then doubles with each failure; chance, from 0 to 1, spreads it by a quarter,
+// so that containers that failed together do not restart together.
 func delay(failures int, chance float64) time.Duration {
 	if failures == 0 {
 		return 0

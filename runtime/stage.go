@@ -44,8 +44,7 @@ type Package struct {
 	Signed bool          // as it has to be
 }
 
-// FetchPackage downloads a package and verifies its digests, or its signature if one is
-// required. Nothing is kept in containerd.
+// FetchPackage downloads a package, verified by digests or signature. containerd keeps nothing of it.
 func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func(Progress)) (*Package, error) {
 	ctx = s.within(ctx)
 	limits := image.ArtifactLimits{Size: maxPackage}

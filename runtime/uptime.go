@@ -12,8 +12,7 @@ import (
 // ticksPerSecond is the unit of times in /proc on every Linux.
 const ticksPerSecond = 100
 
-// startOf is when process pid started; zero if it has ended. It is the same in another
-// process of ours, and does not depend on the wall clock having been right.
+// startOf is when pid started, zero if it has ended, whatever the wall clock said at the time.
 func startOf(pid int) time.Time {
 	ticks := container.Started(pid)
 	var boot unix.Timespec

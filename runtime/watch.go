@@ -33,8 +33,7 @@ type events struct {
 	logger *slog.Logger
 }
 
-// watch calls heard with the container of each event of the topics until stop is called, and
-// with "" if the container is unknown or events may have been missed.
+// watch calls heard, until stop, with the container of each event; "" if unknown or after a gap.
 func (e events) watch(ctx context.Context, topics string, heard func(container string)) (stop func()) {
 	ctx, cancel := context.WithCancel(e.within(ctx))
 	var subscribed sync.WaitGroup
