@@ -65,8 +65,7 @@ func inspect(archive []byte, strict bool) (*Package, error) {
 	return p, nil
 }
 
-// walk calls each for the entries of the archive. Errors of the archive itself make the
-// package invalid; those of each are returned unchanged.
+// walk calls each for the entries. Errors of the archive, unlike those of each, make it invalid.
 func (p *Package) walk(each func(name string, h *tar.Header, content io.Reader) error) (err error) {
 	if !IsArchive(p.archive) {
 		h := &tar.Header{Typeflag: tar.TypeReg, Size: int64(len(p.archive))}

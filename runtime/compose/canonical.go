@@ -9,8 +9,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Tree is the project in Compose form, with variables, files of variables and relative paths
-// resolved and $ written as $$. Loaded again, it is the same project.
+// Tree is the resolved project in Compose form, with $ as $$. Loaded again, it is the same project.
 func (p *Project) Tree() (tree map[string]any, err error) {
 	c := *p.Compose
 	c.Services, c.DisabledServices = types.Services{}, nil

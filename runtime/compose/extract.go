@@ -105,8 +105,7 @@ func (p *Package) write(root *os.Root) error {
 		if e.kind != tar.TypeDir {
 			continue
 		}
-		// Whatever the umask of the agent: containers with another user read these
-		// directories through bind mounts.
+		// Whatever the umask: containers with another user read these through bind mounts.
 		if err := root.Chmod(name, 0o755); err != nil {
 			return err
 		}

@@ -24,8 +24,7 @@ type files struct {
 	outside []string // files read that dir does not hold, links resolved
 }
 
-// allowed refuses names that differ in meaning between devices, and with strict those that
-// leave the directory of the project (PKG-07).
+// allowed refuses names that differ between devices, and with strict those outside dir (PKG-07).
 func (f *files) allowed(base, name string) (abs string, err error) {
 	switch {
 	case name == "", strings.ContainsRune(name, 0):

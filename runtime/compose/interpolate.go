@@ -19,8 +19,7 @@ const (
 	maxNesting = 16
 )
 
-// interpolator replaces variables as Compose does. compose-go's own bounds neither time nor
-// growth, and reports unset variables to a global logger only.
+// interpolator bounds time and growth and reports unset variables, which compose-go's own does not.
 type interpolator struct {
 	ctx   context.Context // of one Load: compose-go passes none on
 	left  int             // bytes that variables may still add

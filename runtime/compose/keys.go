@@ -288,8 +288,7 @@ func hasForm(text string, forms []string) bool {
 	})
 }
 
-// number parses a whole number or a size. compose-go silently takes others, such as fractions
-// and what exceeds an int of the device, as 0.
+// number parses a whole number or size. compose-go takes fractions and large ones for 0.
 func number(value any) (n int64, whole bool) {
 	switch value.(type) {
 	case int, string:

@@ -82,8 +82,7 @@ func duration(written *types.Duration) time.Duration {
 	return time.Duration(*written)
 }
 
-// ParseSignal parses a signal of an image or Compose file: SIGTERM, TERM, 15, SIGRTMIN+3. ""
-// is SIGTERM.
+// ParseSignal parses SIGTERM, TERM, 15, SIGRTMIN+3 and the like. "" is SIGTERM.
 func ParseSignal(s string) (unix.Signal, error) {
 	const last = 64
 	n, err := signal.ParseSignal(cmp.Or(strings.TrimSpace(s), "SIGTERM"))

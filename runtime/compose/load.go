@@ -32,24 +32,20 @@ type Options struct {
 	WorkingDir  string   // where relative paths start; default: the directory of the first file
 	// Contents replace Files on the device, by absolute path.
 	Contents map[string][]byte
-	// Environment is for interpolation and for entries of `environment` without a value; it
-	// overrides .env. The environment of this process is never used.
+	// Environment is for interpolation and for `environment`; it overrides .env. This process's is not used.
 	Environment map[string]string
-	// Ports are host ports by container port, as 80/tcp, and replace those in the files; each
-	// must be published there exactly once.
+	// Ports replace the host ports of container ports, as 80/tcp, that the files publish once.
 	Ports map[string]string
-	// Profiles are active, as are those in COMPOSE_PROFILES; "*" is all. Services that only
-	// have inactive profiles are left out.
+	// Profiles are active, as are those in COMPOSE_PROFILES; "*" is all.
 	Profiles []string
 	// Scale is the number of replicas by service; it overrides the files.
 	Scale map[string]int
 	// Strict keeps every file, except absolute sources of bind mounts, inside WorkingDir (PKG-07).
 	Strict bool
-	// Package is what Files[0] was extracted from; nil: none. Files in its directory are
-	// read from the package itself: workloads may have changed those on the device.
+	// Package is what Files[0] was extracted from, if any, and read instead of its directory,
+	// which workloads may have changed.
 	Package *Package
-	// Logs is how much of a log the device keeps at most, to warn of services that ask for
-	// more. Zero values: unknown.
+	// Logs is the device's maximum, above which a service is warned. Zero values: unknown.
 	Logs Logging
 }
 
@@ -351,9 +347,8 @@ func (l *loading) bind(model map[string]any, dir string, env types.Mapping, prof
 	}, nil
 }
 
-// loaderOptions makes compose-go parse and merge only. Everything it would fill in is
-// unsupported or done by resolve, which reads neither the file system nor the environment
-// of this process.
+// loaderOptions makes compose-go parse and merge only. The rest is unsupported or done by resolve,
+// which reads neither the file system nor the environment of this process.
 func (l *loading) loaderOptions(o *loader.Options) {
 	o.SetProjectName(l.project, true)
 	o.Interpolate.Substitute = func(s string, _ template.Mapping) (string, error) { return s, nil } // file did that

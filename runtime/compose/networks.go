@@ -14,8 +14,7 @@ import (
 
 const defaultNetwork = "default"
 
-// The supported network options, by Docker's names. The first two are normalised to "true"
-// or "false".
+// The supported options, by Docker's names. The first two are normalised to "true" or "false".
 const (
 	OptionICC         = "com.docker.network.bridge.enable_icc"
 	OptionMasquerade  = "com.docker.network.bridge.enable_ip_masquerade"

@@ -17,8 +17,7 @@ func (p *Package) holds(abs string) bool {
 	return p != nil && within(p.dir, abs)
 }
 
-// read returns a file of the package, whatever is at its path on the device now; at most one
-// byte more than limit.
+// read returns a file of the package, not of the device; at most one byte more than limit.
 func (p *Package) read(abs string, limit int64) (content []byte, err error) {
 	rel, _ := filepath.Rel(p.dir, abs) // it is within
 	name, err := p.follow(filepath.ToSlash(rel), ".")

@@ -62,8 +62,7 @@ func (l *loading) checkText(at []string, base, text string) (string, error) {
 	return text, nil
 }
 
-// isRelative tells whether a path could leave the package unchecked and reach other files of
-// the device. Absolute ones are for the device's policy to judge.
+// isRelative finds paths that could leave the package. Absolute ones are for the policy to judge.
 func isRelative(path string) bool {
 	return strings.HasPrefix(path, ".") || strings.HasPrefix(path, "~")
 }

@@ -95,8 +95,7 @@ func (r *resolver) checkFamily(s *Service, p Port) {
 	}
 }
 
-// publishedBy is the key of the network that published ports lead to, the first one reachable
-// from outside, and which address families it has or may have.
+// publishedBy is the network of published ports, the first reachable from outside, and its families.
 func (s *Service) publishedBy(networks map[string]*Network) (key string, v4, v6 bool) {
 	for _, a := range s.Attached {
 		if n := networks[a.Network]; n != nil && !n.Internal && (n.External || n.Driver == "bridge") {

@@ -233,8 +233,7 @@ type File struct {
 
 // Network is a network of the project.
 type Network struct {
-	// Name is the name on the device, by which projects share a network: <project>_<key>
-	// unless the file sets another.
+	// Name is the name on the device, for sharing: <project>_<key> unless the file sets another.
 	Name     string            `json:"name" ask:"device"`
 	External bool              `json:"external,omitempty" ask:"device"` // another project defines it
 	Driver   string            `json:"driver" ask:"device"`             // bridge, macvlan or ipvlan; empty: External

@@ -11,8 +11,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// resources reads limits from the service and its deploy section, which may not contradict
-// each other.
+// resources reads the limits of a service and of its deploy section, which may not differ.
 func (r *resolver) resources(s *Service, c types.ServiceConfig) {
 	limits := cmp.Or(c.Deploy.Resources.Limits, &types.Resource{})
 	reserved := cmp.Or(c.Deploy.Resources.Reservations, &types.Resource{})

@@ -205,8 +205,7 @@ func (r *resolver) pullPolicy(c types.ServiceConfig) PullPolicy {
 	return PullMissing
 }
 
-// environment merges env_file files in order and environment, which wins; entries without a
-// value take it from the variables of the project.
+// environment merges env_file and environment, which wins; missing values are the project's.
 func (r *resolver) environment(c types.ServiceConfig) map[string]string {
 	resolved := map[string]string{}
 	given := r.given("environment", c.Environment)

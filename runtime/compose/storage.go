@@ -140,8 +140,7 @@ func (r *resolver) tmpfs(s *Service, written []string) {
 
 var tmpfsOption = regexp.MustCompile(`^(r[ow]|(no)?(exec|suid|dev)|noatime|(size|nr_inodes)=[0-9]{1,18}[kKmMgG%]?|[ug]id=[0-9]{1,10}|mode=0?[0-7]{1,4})$`)
 
-// mountsFrom applies volumes_from: services get the volumes and bind mounts of others where
-// they mount nothing themselves. That is transitive, as containers start one after another.
+// mountsFrom applies volumes_from, transitively, where services mount nothing themselves.
 func (l *loading) mountsFrom(p *Project) {
 	for _, name := range p.Order() {
 		s := p.Services[name]
