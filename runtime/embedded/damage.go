@@ -140,8 +140,8 @@ func (db databaseFile) hasFiles() bool {
 	})
 }
 
-// lostSnapshot is a snapshot known to the metadata and not to its snapshotter, or "". A snapshotter
-// keeps it longer than the metadata, unless its database lost transactions.
+// lostSnapshot is known to the metadata and not to its snapshotter, or "". A snapshotter keeps it
+// longer than the metadata, unless its database lost transactions.
 func (d databases) lostSnapshot(name string) (lost string, err error) {
 	known := make(map[string]bool)
 	err = view(d.snapshots(name).path, func(top *bolt.Bucket) error {

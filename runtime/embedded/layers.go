@@ -18,8 +18,7 @@ import (
 )
 
 const (
-	// largestWindow is the memory for decompressing a zstd layer if there is plenty, usualWindow
-	// what zstd -19 uses.
+	// largestWindow is the memory for a zstd window if there is plenty, usualWindow that of zstd -19.
 	largestWindow = 64 << 20
 	usualWindow   = 8 << 20
 	// windowPart is the part of the memory for all windows; decompression takes almost twice that.
