@@ -101,8 +101,7 @@ func blobOf(name string) (digest.Digest, bool) {
 	return d, d.Validate() == nil
 }
 
-// listArchive finds the regular files. It follows links, which `docker save` uses for shared layers;
-// they cannot leave the archive, as nothing is unpacked.
+// listArchive finds regular files. `docker save` has links, which it follows within the archive.
 func listArchive(r io.ReadSeeker) (map[string]section, error) {
 	files := make(map[string]section)
 	links := make(map[string]string)

@@ -147,8 +147,7 @@ func (i *Images) label(ctx context.Context, d digest.Digest, labels map[string]s
 	return nil
 }
 
-// link labels the manifests of an image, and the index, with what they refer to, for the garbage
-// collector. An index has a label for each platform, as there may be images of several.
+// link labels manifests and index for the garbage collector, an index once for each platform.
 func (i *Images) link(ctx context.Context, root v1.Descriptor, manifests ...v1.Descriptor) error {
 	for _, m := range manifests {
 		if m.Digest.Validate() != nil {

@@ -70,8 +70,7 @@ type Images struct {
 	pulls     map[*pull]bool      // that are under way -> space was found for it
 	changed   chan struct{}       // closed when some of those have ended, or become slow
 	unpacking map[*allowance]bool // layers
-	// Errors of what did not fit, by what it was, until something else came: another attempt then
-	// costs a look at the file system, and neither a request nor a write.
+	// What did not fit, until something else came: to try again costs only a look at the file system.
 	refusals map[string]*fault.Error
 }
 

@@ -21,8 +21,7 @@ import (
 // Source is the location of a package outside of a registry (PKG-15).
 type Source struct {
 	Package string // http or https URL
-	// Keys is the URL of OpenPGP public keys, one of which must have signed the package; "": none. Options.Keys,
-	// if any, take precedence.
+	// Keys is the URL of OpenPGP keys, one of which must sign; "": none. Options.Keys replace it.
 	Keys string
 }
 

@@ -107,8 +107,7 @@ func (i *Images) media(ctx context.Context) ([]medium, error) {
 	return media, nil
 }
 
-// syncAll makes downloads and unpacked layers durable. containerd syncs records of layers, but not
-// their files.
+// syncAll makes downloads and layers durable. containerd syncs their records, but not files.
 func syncAll(media []medium) error {
 	for _, m := range media {
 		if m.blobs || m.snapshots {

@@ -8,13 +8,11 @@ import (
 type Progress struct {
 	Object      string
 	Done, Total int64
-	// Slow says why a download stalls or is too slow, for people; "": it progresses. A Progress
-	// is reported whenever it changes, even without new bytes.
+	// Slow says why a download stalls or is slow, for people; "" if not. Changes are reported at once.
 	Slow string
 	// Waits says that Slow is only a wait for earlier downloads: no registry needed is known to be slow.
 	Waits bool
-	// Unpacks is not 0 just before the first layer is unpacked: the number of layers to unpack,
-	// of all images brought together.
+	// Unpacks is the number of layers of all images just before the first is unpacked, otherwise 0.
 	Unpacks int
 }
 
@@ -53,8 +51,7 @@ func (m *meter) add(done, total int64) {
 	}
 }
 
-// run is one download of an object from any host, or a wait. Its slowness counts from its first note
-// to its end.
+// run is one download of an object, or a wait. It may be slow from its first note to its end.
 type run struct {
 	of          *meter
 	done, total int64  // bytes that count

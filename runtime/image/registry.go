@@ -66,8 +66,7 @@ func (r Registry) tls(host string) (*tls.Config, error) {
 	}, nil
 }
 
-// session is the hosts of one repository for one call. Each session reads the configured files again,
-// so that replaced ones take effect at once.
+// session is the hosts of a repository for one call. It reads configured files, which may change.
 type session []host // archives, the mirrors, then the registry itself
 
 type host struct {
@@ -126,8 +125,7 @@ func (i *Images) open(named reference.Named) (session, error) {
 	return s, nil
 }
 
-// openFor opens the hosts of an image, the preload directory first. There may be none: local content
-// may be enough.
+// openFor opens the hosts of an image, preloaded archives first. There may be none.
 func (i *Images) openFor(w Want) (session, error) {
 	named, err := parse(w.Ref)
 	if err != nil {

@@ -27,8 +27,7 @@ const (
 	maxSignature         = 256 << 10 // bytes of a payload, or of a bundle
 )
 
-// signersLabel of an image record has the ids of keys that were found to have signed the digest in its
-// name, separated by spaces.
+// signersLabel of an image record lists the keys that signed its digest, separated by spaces.
 const signersLabel = "margolite/signers"
 
 // Keyring has files of PEM public keys by prefix of image names: a registry with any first elements of a
@@ -53,8 +52,7 @@ type Trust struct {
 	Now      func() time.Time
 }
 
-// inquest prepares the search for a signature of a reference, whose digest is not known yet; nil: none
-// is required.
+// inquest prepares a search for signatures before the digest is known; nil: none is required.
 func (t *Trust) inquest(ref reference.Named, log *slog.Logger) (*inquest, error) {
 	if t == nil {
 		return nil, nil

@@ -24,8 +24,7 @@ const (
 	expansion = 2
 	// uncompressedSize is the annotation by which some builders tell.
 	uncompressedSize = "io.containers.estargz.uncompressed-size"
-	// bytesAFile is the average size of unpacked files, too large for the same reason: most layers
-	// have four times as many.
+	// bytesAFile is the average unpacked file's size, rounded up: most layers have smaller ones.
 	bytesAFile = 64 << 10
 	// filesALayer are containerd's own: the download and its directory, and those of a snapshot.
 	filesALayer = 8
@@ -36,16 +35,14 @@ const (
 	shortestLook  = 2 * time.Millisecond
 	fastestMedium = 2 << 30 // bytes a second
 	halfReserve   = 2
-	// rewrites times the free space is what a layer may write in all: small entries take less than
-	// is counted for them, and a layer may hold a file twice.
+	// rewrites times the free space bounds a layer, which counts small and repeated files in full.
 	rewrites = 4
 
 	maxNamed    = 8  // images that an error names
 	maxRefusals = 64 // that are remembered
 )
 
-// NoSpaceError says that images do not fit. A disk that was found full later is another error of code
-// NoSpace.
+// NoSpaceError says that images do not fit, not that a disk was found full.
 type NoSpaceError struct {
 	Dir      string // on the file system that is too small
 	Files    bool   // too few files, not bytes, are free
@@ -107,8 +104,7 @@ func (m *medium) lacks(kind int, needed int64, grown bool, pulls []*pull) *fault
 	return &fault.Error{Code: fault.NoSpace, Object: object, Err: e}
 }
 
-// outgrew is the error when what came since a look took too much. It persists until there is more space
-// than then.
+// outgrew is the error when downloads took too much. It persists until there is more space.
 func (m *medium) outgrew(now *medium, kind int, pulls []*pull) *fault.Error {
 	return now.lacks(kind, m.spare(kind)+1, true, pulls)
 }
@@ -265,8 +261,7 @@ func unpackedSize(ctx context.Context, layer v1.Descriptor) int64 {
 	return layer.Size * expansion
 }
 
-// guardReserve, until ctx ends, stops pulls once half of the reserve is used: it is for others, but
-// estimates are not exact.
+// guardReserve, until ctx ends, stops pulls at half of the reserve, as estimates are not exact.
 func guardReserve(ctx context.Context, media []medium, pulls []*pull) error {
 	for {
 		next, err := check(media, pulls)

@@ -19,15 +19,13 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// cleanTimeout bounds emptying a partial snapshot, and again removing it, even after the pull was
-// abandoned.
+// cleanTimeout bounds emptying a partial snapshot, and again removing it, even of an ended pull.
 const cleanTimeout = 10 * time.Second
 
 // uncompressedLabel of a layer has its unpacked digest, as containerd knows it.
 const uncompressedLabel = "containerd.io/uncompressed"
 
-// unpack makes the snapshot of layer n, unless it exists, on the existing ones below. Images that share
-// it wait for each other.
+// unpack makes the missing snapshot of layer n on those below. Images that share it take turns.
 func (p *pull) unpack(ctx context.Context, n int) error {
 	turn, err := p.processors.Acquire(ctx, limit.Key{Kind: p.snapshotter + " " + p.chains[n].String()}, nil, nil)
 	if err != nil {
@@ -103,8 +101,7 @@ func (p *pull) extract(ctx context.Context, snapshotter snapshots.Snapshotter, n
 }
 
 func discard(ctx context.Context, snapshotter snapshots.Snapshotter, key string, mounts []mount.Mount) error {
-	// Files first: on a full device containerd could not even record the removal. Those on their own
-	// file system take no space from others.
+	// Files first: on a full device containerd could not even record the removal.
 	emptying, done := context.WithTimeout(ctx, cleanTimeout)
 	defer done()
 	var errs []error

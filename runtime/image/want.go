@@ -196,8 +196,7 @@ func (i *Images) mark(ctx context.Context, name, label, word string, in bool) er
 	return nil
 }
 
-// Complete tells whether all images are on the device or preloaded, so that Pull would need no
-// registry. It uses no network.
+// Complete tells whether Pull would need no registry: all is on the device or preloaded.
 func (i *Images) Complete(ctx context.Context, wants []Want) (bool, error) {
 	for _, w := range wants {
 		if w.Policy == Never { // no registry is asked, whatever is missing

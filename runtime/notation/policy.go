@@ -122,8 +122,7 @@ func (p *policy) enforces(check string) bool {
 // subject is a distinguished name: attributes by type, as C and OU.
 type subject map[string]string
 
-// parseSubject parses a distinguished name (RFC 4514) of textual attributes, each at most once,
-// as Notation demands. Spaces around values are ignored.
+// parseSubject parses a name (RFC 4514) of unique textual attributes, as Notation demands.
 func parseSubject(text string) (subject, error) {
 	s := subject{}
 	var attribute strings.Builder

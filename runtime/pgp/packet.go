@@ -112,8 +112,7 @@ func misplaced(tag int) error {
 
 var errCut = errors.New("a packet is incomplete")
 
-// next parses the header of a packet (RFC 9580 4.2): its tag, and its size with the header. It
-// refuses streams of unknown length, which neither keys nor signatures are.
+// next parses a packet header (RFC 9580 4.2): tag, and size with it. It refuses unknown lengths.
 func next(data []byte) (tag, size int, err error) {
 	head := data[0]
 	if head&0x80 == 0 {
@@ -171,8 +170,7 @@ func oldLength(data []byte) (header int, length uint32, err error) {
 	return 1 + octets, length, nil
 }
 
-// dearmor concatenates the contents of the armored blocks with a label (RFC 9580 6). It ignores
-// text around them and checksums: damaged content fails to verify.
+// dearmor joins the armored blocks with a label (RFC 9580 6), without text around them or checksums.
 func dearmor(data []byte, label string) ([]byte, error) {
 	begin, end := "-----BEGIN PGP "+label+"-----", "-----END PGP "+label+"-----"
 	var packets, block []byte

@@ -47,8 +47,7 @@ type Options struct {
 	PlainHTTP bool         // it speaks HTTP without TLS
 	Client    *http.Client // how hosts are reached; only its transport is used
 	Pace      *Pace        // nil: one of its own
-	// Credentials returns what is configured for a host on the wire: nothing, a user with a password, or an identity
-	// token without a user.
+	// Credentials returns, for a host on the wire, nothing, a user and password, or only a token.
 	Credentials func(host string) (user, secret string, err error)
 }
 
@@ -103,8 +102,7 @@ func HostOf(registry string) string {
 	return host
 }
 
-// redirect keeps authorization from other hosts, to which net/http would pass it: other ports
-// and subdomains. Such a host gets its own if it asks.
+// redirect keeps authorization from other ports and subdomains, to which net/http would pass it.
 func (c *Client) redirect(next *http.Request, via []*http.Request) error {
 	if err := Redirect(next, via); err != nil {
 		return err
@@ -187,8 +185,7 @@ func (c *Client) Open(ctx context.Context, in reference.Named, desc v1.Descripto
 	return body, nil
 }
 
-// WithCounter returns a context in which Open counts the bytes received, including discarded
-// ones: some registries send all of a part, whatever range is requested.
+// WithCounter has Open count bytes received, even discarded ones: some registries ignore ranges.
 func WithCounter(ctx context.Context, bytes *atomic.Int64) context.Context {
 	return context.WithValue(ctx, counterKey{}, bytes)
 }

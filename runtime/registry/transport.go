@@ -190,8 +190,7 @@ func startsAt(field string, offset, size int64) bool {
 	return ok && found && (total == "*" || total == strconv.FormatInt(size, 10))
 }
 
-// part is the body of an answer with a part. An early end is an io.ErrUnexpectedEOF, after which
-// containerd's client requests the rest, until that is in vain.
+// part is the body of a part. An early io.ErrUnexpectedEOF makes containerd request the rest.
 type part struct {
 	io.ReadCloser
 	ctx  context.Context // of the request
