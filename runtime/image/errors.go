@@ -65,8 +65,7 @@ func bad(err error) error { return &fault.Error{Code: fault.InvalidPackage, Err:
 
 func garbled(err error) error { return &fault.Error{Code: fault.Garbled, Err: err} }
 
-// remote marks what came from a registry or from the way there, and not from this device. Its text may quote what the
-// registry says, and thus is on one line and bounded.
+// remote marks errors not of this device. They may quote the registry, in one bounded line.
 type remote struct{ error }
 
 const maxRemoteText = 2 << 10 // bytes
@@ -116,8 +115,7 @@ func statusOf(err error) int {
 	return status.StatusCode
 }
 
-// wantsCertificate says that a server wants to see a certificate, or another one. The alerts of TLS have no type that
-// could be asked for.
+// wantsCertificate tells whether a server wants another client certificate. TLS alerts are untyped.
 func wantsCertificate(err error) bool {
 	var alert *net.OpError
 	if !errors.As(err, &alert) || alert.Op != "remote error" {

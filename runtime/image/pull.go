@@ -96,7 +96,7 @@ type pull struct {
 	name        string // repository@digest
 	platform    target
 	snapshotter string
-	image       *Image // when it is there
+	image       *Image // nil until present
 
 	session session
 	meter   *meter
@@ -170,7 +170,7 @@ func (i *Images) bring(ctx context.Context, pulls []*pull, progress func(Progres
 			begun = append(begun, p.lease())
 		}
 		i.remember(pulls, err)
-		if fault.IsFull(err) { // what has come goes, and its space is free then
+		if fault.IsFull(err) { // frees the space of partial downloads
 			_, failed := i.remove(context.WithoutCancel(ctx), nil, begun)
 			err = errors.Join(err, failed)
 		}
@@ -293,7 +293,7 @@ func (p *pull) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	root, data, err := p.rootHere(ctx, p.found.Digest())
-	if data == nil && isGone(err) { // what is in the content store already needs no registry
+	if data == nil && isGone(err) { // content in the store needs no registry
 		root, err = p.ask(ctx, p.session, p.found)
 	}
 	if err != nil {
