@@ -24,7 +24,6 @@ func (d device) real() string {
 	return dir
 }
 
-// driver returns the device's kernel driver; "" if it has none.
 func (d device) driver() string { return d.m.link(d.dir, "driver") }
 
 func (d device) subsystem() string { return d.m.link(d.dir, "subsystem") }
@@ -41,7 +40,6 @@ func (d device) node() string {
 // compatible returns the device tree's names for a device, most specific first.
 func (d device) compatible() []string { return d.m.texts(d.dir, "of_node/compatible") }
 
-// isPCI reports whether the device has PCI ids.
 func (d device) isPCI() bool { return strings.HasPrefix(d.m.line(d.dir, "vendor"), "0x") }
 
 // pci names a PCI device from udev's database if udev runs; otherwise the model is the two ids,

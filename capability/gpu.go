@@ -50,7 +50,6 @@ func (m *machine) processors() []Peripheral {
 	return p.found
 }
 
-// processors collects each processor once.
 type processors struct {
 	m     *machine
 	seen  map[string]bool // device directories
@@ -170,7 +169,6 @@ func treeModels() map[string]string {
 	}
 }
 
-// The cores of a system on chip.
 const (
 	vivanteGPU = iota
 	vivanteNPU

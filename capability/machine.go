@@ -62,7 +62,6 @@ func (m *machine) line(elements ...string) string {
 	return shown(text)
 }
 
-// texts returns a list in the device tree.
 func (m *machine) texts(elements ...string) []string {
 	var list []string
 	for text := range strings.SplitSeq(m.read(elements...), "\x00") {
@@ -124,7 +123,6 @@ func (m *machine) below(path string) string {
 	return rel
 }
 
-// exists reports whether a file exists, following links.
 func (m *machine) exists(elements ...string) bool {
 	_, err := os.Stat(m.path(elements...))
 	return err == nil

@@ -42,7 +42,6 @@ func (o Offer) Of(f Facts) Facts {
 	return f
 }
 
-// without omits what is hidden by its kind or name.
 func without[T any](all []T, hidden []string, known func(T) (kind, name string)) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(one T) bool {
 		kind, name := known(one)

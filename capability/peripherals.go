@@ -8,7 +8,6 @@ import (
 // PeripheralKind is a kind of peripheral.
 type PeripheralKind string
 
-// The kinds of peripherals.
 const (
 	GPU        PeripheralKind = "gpu"
 	NPU        PeripheralKind = "npu" // neural processor
@@ -27,10 +26,8 @@ type Peripheral struct {
 	Driver string         // of the kernel
 }
 
-// maxPeripherals bounds the peripherals of one kind.
 const maxPeripherals = 32
 
-// peripherals finds peripherals, ordered by kind and name.
 func (m *machine) peripherals() []Peripheral {
 	found := slices.Concat(m.processors(), m.displays(), m.cameras(), m.sound())
 	var sorted []Peripheral

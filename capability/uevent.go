@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// uevent is a kernel event about a device.
 type uevent struct {
 	action, path, subsystem string
 }

@@ -39,7 +39,6 @@ func openUevents() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "uevents"), nil
 }
 
-// follow reads events until ctx is done, and closes their socket.
 func follow(ctx context.Context, events *os.File, changed func()) error {
 	stop := context.AfterFunc(ctx, func() { _ = events.Close() }) // ends the read
 	defer func() {

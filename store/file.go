@@ -68,7 +68,6 @@ func overwriteFile(path string, data []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// remove removes a file if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -85,7 +84,6 @@ func Sync(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// freeBytes returns the free space of the file system that holds path.
 func freeBytes(path string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err != nil {
@@ -94,7 +92,6 @@ func freeBytes(path string) (int64, error) {
 	return int64(fs.Bavail) * int64(fs.Bsize), nil
 }
 
-// readFile reads up to most bytes of a file.
 func readFile(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

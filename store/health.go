@@ -24,7 +24,6 @@ func (s *Store) Health() (h Health) {
 	return h
 }
 
-// note records the outcome of the last transaction.
 func (s *Store) note(verb string, err error) {
 	if err != nil {
 		err = fmt.Errorf("cannot commit %q: %w", verb, err)

@@ -20,8 +20,7 @@ var ErrNoRoom = errors.New("no room")
 
 const (
 	// littleIncoming is always accepted: it may say what to do about a full disk.
-	littleIncoming = 1 << 20
-	// defaultIncomingBytes is the bound if Options set none.
+	littleIncoming       = 1 << 20
 	defaultIncomingBytes = 128 << 20
 )
 

@@ -29,7 +29,6 @@ const (
 	maxWord = 256
 )
 
-// keyJournal is the key of the journalEnds in the bucket meta.
 const keyJournal = "journal"
 
 // Entry is one event in the journal.
@@ -211,12 +210,10 @@ func verifyJournal(b *bolt.Bucket, ends journalEnds, known bool, kept *journalEn
 	return verifyEnds(before, ends, kept)
 }
 
-// damageOf returns an ErrCorrupt about the entry with this sequence.
 func damageOf(sequence uint64, text string, args ...any) error {
 	return fmt.Errorf("entry %d of the journal %s: %w", sequence, fmt.Sprintf(text, args...), ErrCorrupt)
 }
 
-// verifyEnds checks that the journal ends with the entry last.
 func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	newest := ends.Head
 	if kept != nil && kept.Head.Sequence > newest.Sequence {
@@ -260,7 +257,6 @@ func readEnds(tx *bolt.Tx) (ends journalEnds, known bool) {
 	return ends, err == nil
 }
 
-// readEndsBeside reads the ends from the file; nil if there is none.
 func readEndsBeside(path string) (*journalEnds, error) {
 	return readBeside[journalEnds](path, "the ends of the journal")
 }

@@ -33,7 +33,6 @@ func buckets() []string {
 }
 
 const (
-	// lockTimeout is how long Open waits for another process to release the database.
 	lockTimeout = time.Second
 	// pageSize stays at a sector's size whatever the system's page size or the cost of a commit:
 	// below it a torn write could destroy both meta pages at once.

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	// maxWaiting bounds the waiting reports of one deployment.
 	maxWaiting = 16
 	// maxOutbox and maxOutboxBytes bound all waiting reports and their bodies.
 	maxOutbox      = 4096
@@ -250,7 +249,6 @@ func sift(outbox *bolt.Bucket) (all []waitingReport, rotten [][]byte) {
 	return all, rotten
 }
 
-// findReport returns the key and value of a report; nil if it is not waiting.
 func findReport(outbox *bolt.Bucket, sequence uint64) (key, value []byte) {
 	prefix := sequenceKey(sequence)
 	if key, value = outbox.Cursor().Seek(prefix); bytes.HasPrefix(key, prefix) {
@@ -271,7 +269,6 @@ func reportKey(r Report) []byte {
 	return append(key, r.Deployment...)
 }
 
-// parseReportKey returns the report of a key, without its body.
 func parseReportKey(key []byte) (Report, error) {
 	if len(key) < reportKeySize || len(key) > reportKeySize+maxKey || Weight(key[sequenceSize]) > End {
 		return Report{}, fmt.Errorf("cannot read report %.16x: %w: not the key of a report", key, ErrCorrupt)

@@ -45,7 +45,6 @@ func (f files) rebuild(o Options, why error) error {
 	return errors.Join(remove(f.suspect()), Sync(f.dir()))
 }
 
-// existed reports whether a database left files here.
 func (f files) existed() bool {
 	for _, path := range []string{f.accepted(), f.journal(), f.settings()} {
 		if _, err := os.Lstat(path); err == nil {
@@ -250,7 +249,6 @@ func (s *salvage) sealed(bucket string, key, stored []byte) error {
 	return s.put(bucket, key, stored)
 }
 
-// endArtifact stores the artifact whose chunks were read, if it is complete.
 func (s *salvage) endArtifact() error {
 	d, data := digest.Digest(s.artifact), s.chunks
 	s.artifact, s.chunks = "", nil

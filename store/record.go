@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	// maxRecord bounds the encoded size of one record.
 	maxRecord = 1 << 20
 	// maxKey bounds deployment ids and names of settings.
 	maxKey = 512
@@ -173,7 +172,6 @@ type Report struct {
 // Weight classifies reports by what is lost if one is never delivered.
 type Weight uint8
 
-// The weights.
 const (
 	Step    Weight = iota // a step on the way, superseded by any newer report
 	Failure               // something failed
@@ -218,7 +216,6 @@ func decode[R record](data []byte) (R, error) {
 	return r, nil
 }
 
-// readBeside reads the record in a file beside the database; nil if there is none.
 func readBeside[R record](path, what string) (*R, error) {
 	data, err := readFile(path, maxRecord+1)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,7 +231,6 @@ func readBeside[R record](path, what string) (*R, error) {
 	return &r, nil
 }
 
-// keepBeside writes a file beside the database if its content differs.
 func keepBeside(path string, data []byte) error {
 	if now, err := readFile(path, int64(len(data))+1); err == nil && bytes.Equal(now, data) {
 		return nil

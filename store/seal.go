@@ -31,9 +31,7 @@ func parseSchema(stored []byte) (uint32, error) {
 }
 
 const (
-	// sumSize is the length of the sum at the end of each sealed record.
 	sumSize = 8
-	// keySeal is the key of the seal in the bucket meta.
 	keySeal = "seal"
 )
 
@@ -103,7 +101,6 @@ type writing struct {
 	sum uint64
 }
 
-// inTransaction changes records and updates the seal.
 func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	meta := tx.Bucket([]byte(bucketMeta))
 	before, err := parseSeal(meta.Get([]byte(keySeal)))
@@ -117,7 +114,6 @@ func inTransaction(tx *bolt.Tx, change func(w *writing) error) error {
 	return w.finish(meta)
 }
 
-// finish writes the seal and the present schema.
 func (w *writing) finish(meta *bolt.Bucket) error {
 	return errors.Join(
 		meta.Put([]byte(keySchema), []byte(strconv.Itoa(schema))),
@@ -125,7 +121,6 @@ func (w *writing) finish(meta *bolt.Bucket) error {
 	)
 }
 
-// put stores a sealed record.
 func (w *writing) put(bucket string, key, stored []byte) error {
 	b := w.Bucket([]byte(bucket))
 	w.sum += sumIn(stored) - sumIn(b.Get(key))

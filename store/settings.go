@@ -13,10 +13,8 @@ import (
 )
 
 const (
-	// maxKeptSetting bounds a setting that is kept beside the database.
 	maxKeptSetting = 64 << 10
-	// maxSettings exceeds the size of the file.
-	maxSettings = 16 << 20
+	maxSettings    = 16 << 20
 )
 
 // readSettings reads the copy of the settings, JSON with a sum, after the database is lost: it

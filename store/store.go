@@ -171,7 +171,6 @@ func (s *Store) Writes() int64 {
 	return s.writes.Load()
 }
 
-// update runs one transaction. The caller holds s.writing.
 func (s *Store) update(verb string, change func(w *writing) error) error {
 	err := full(s.guard(func() error {
 		return s.db.Update(func(tx *bolt.Tx) error {

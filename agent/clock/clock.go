@@ -78,7 +78,6 @@ func (c *Clock) Wrong() (floor time.Time, wrong bool) {
 	return bound, now.Add(tolerance).Before(bound)
 }
 
-// raise sets the bound if t is later.
 func (c *Clock) raise(now, t time.Time) {
 	t = t.Round(0).UTC()
 	if t.After(c.bound(now)) {

@@ -18,7 +18,6 @@ import (
 // ErrNotRunning is returned if nothing listens on the control socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
-// maxAnswerBytes bounds answers that do not stream.
 const maxAnswerBytes = 16 << 20
 
 // Client talks to the agent over its control socket.
@@ -237,13 +236,11 @@ func (c *Client) stream(ctx context.Context, method, path string, body any, open
 	}
 }
 
-// ask makes a request and returns the document in the answer.
 func ask[A any](ctx context.Context, c *Client, method, path string, body any) (answer A, err error) {
 	err = c.call(ctx, method, path, body, &answer)
 	return answer, err
 }
 
-// call makes a request and decodes its answer into out, if not nil.
 func (c *Client) call(ctx context.Context, method, path string, body, out any) error {
 	res, err := c.do(ctx, method, path, body)
 	if err != nil {
@@ -310,7 +307,6 @@ func (r *refusal) Is(target error) bool {
 	return r.code == codeOf(target) && r.code != http.StatusInternalServerError
 }
 
-// connectError distinguishes a socket without an agent from other failures to connect.
 func (c *Client) connectError(err error) error {
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.path)

@@ -55,7 +55,6 @@ func (r *ComposeRequest) check() error {
 	return nil
 }
 
-// projectOf returns the project named in the query of a request; empty: all.
 func projectOf(r *http.Request) (string, error) { return r.URL.Query().Get("project"), nil }
 
 // AllFiles returns File and Files.
@@ -111,7 +110,6 @@ type Unneeded struct {
 // UnneededKind is the kind of an Unneeded.
 type UnneededKind string
 
-// The kinds of what may be unneeded.
 const (
 	UnneededVolume UnneededKind = "volume"
 	UnneededImage  UnneededKind = "image"

@@ -6,7 +6,6 @@ import (
 	"strings"
 )
 
-// maxExecArgs bounds the arguments, and the variables, of a command.
 const maxExecArgs = 1024
 
 // ExecRequest runs a command in a running container of a deployment or a Compose project.

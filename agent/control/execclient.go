@@ -35,7 +35,6 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, e
 	return code, err
 }
 
-// attach copies between the streams and the frames until the command ends.
 func attach(conn io.ReadWriter, s ExecStreams) (int, error) {
 	out := &frameWriter{w: conn}
 	done := make(chan struct{})

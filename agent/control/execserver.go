@@ -16,8 +16,7 @@ import (
 
 const (
 	// detachGrace is how long a detached command is watched for an immediate error.
-	detachGrace = 300 * time.Millisecond
-	// maxExecError bounds the text of an error frame.
+	detachGrace  = 300 * time.Millisecond
 	maxExecError = 4 << 10
 )
 
@@ -86,7 +85,6 @@ func (s *Server) attached(r *http.Request, conn net.Conn, from *bufio.Reader, re
 	_ = out.number(frameExit, uint32(code))
 }
 
-// execute runs a command until it or ctx ends.
 func (s *Server) execute(ctx context.Context, r *http.Request, req ExecRequest, streams ExecStreams) (code int, err error) {
 	err = s.contained(r, func() (err error) {
 		code, err = s.backend.Exec(ctx, req, streams)

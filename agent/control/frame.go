@@ -19,7 +19,6 @@ const (
 	frameHeader = 5
 )
 
-// frameKind says what the payload of a frame is.
 type frameKind byte
 
 // The kinds of frames. Readers skip unknown ones.
@@ -85,7 +84,6 @@ func (f *frameWriter) number(kind frameKind, n uint32) error {
 	return f.write(kind, binary.BigEndian.AppendUint32(nil, n))
 }
 
-// stream returns a Writer whose bytes become frames of one kind.
 func (f *frameWriter) stream(kind frameKind) io.Writer { return frameStream{f, kind} }
 
 type frameStream struct {

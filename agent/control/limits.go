@@ -19,7 +19,6 @@ const (
 	maxOthersConnections = 96
 	maxConnections       = 128
 
-	// Streams of events.
 	maxOwnStreams    = 8
 	maxOthersStreams = 24
 	maxStreams       = 32
@@ -127,7 +126,6 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// limitedConn is a connection that counts towards a quota until closed.
 type limitedConn struct {
 	net.Conn
 	peer  Caller
@@ -145,7 +143,6 @@ func (c *limitedConn) Close() error {
 
 type connKey struct{}
 
-// connOf returns the connection of a request.
 func connOf(ctx context.Context) *limitedConn {
 	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
 		return c

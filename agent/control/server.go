@@ -42,7 +42,6 @@ const (
 	rootOnly               // root, and the user that the agent runs as
 )
 
-// handler answers a request, or returns why it cannot.
 type handler = func(http.ResponseWriter, *http.Request) error
 
 // Server answers on the control socket.
@@ -198,7 +197,6 @@ func (s *Server) stop(ctx context.Context) {
 	}
 }
 
-// failure is the body of every unsuccessful answer.
 type failure struct {
 	Error string `json:"error"`
 }
@@ -232,7 +230,6 @@ func limitWrite(c *http.ResponseController, most time.Duration) {
 	_ = c.SetWriteDeadline(time.Now().Add(most))
 }
 
-// noRoute answers a request without a route, and names the methods of the path.
 func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	var methods []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
@@ -250,7 +247,6 @@ func (s *Server) noRoute(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusMethodNotAllowed, failure{fmt.Sprintf("%.80s takes %s, not %.20s", r.URL.EscapedPath(), takes, r.Method)})
 }
 
-// allowed returns why the caller may not call a route; "" if it may.
 func allowed(need access, p Caller, known bool) string {
 	switch {
 	case need == rootOnly && !(known && p.Privileged()):
@@ -261,7 +257,6 @@ func allowed(need access, p Caller, known bool) string {
 	return ""
 }
 
-// route checks the caller, reads the body, runs handle, and turns its error into an answer.
 func (s *Server) route(need access, handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := connOf(r.Context())
@@ -317,7 +312,6 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) bool {
 	return false
 }
 
-// replies makes a route that replies with a document.
 func replies[A any](get func(*http.Request) (A, error)) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		document, err := get(r)
@@ -363,7 +357,6 @@ func acts[Q any](call func(context.Context, Q) error) handler {
 	}
 }
 
-// done answers with success, unless err is set.
 func done(w http.ResponseWriter, err error) error {
 	if err == nil {
 		w.WriteHeader(http.StatusNoContent)

@@ -10,7 +10,6 @@ import (
 	"unicode"
 )
 
-// Bounds of requests about changes.
 const (
 	MaxHolder      = 128                  // bytes, of a holder's or a user's name
 	MaxReason      = 512                  // bytes

@@ -72,7 +72,6 @@ func (e *Error) Retry() (retryable bool, after time.Duration) {
 
 var errBroken = errors.New("the local copy of the repository is damaged")
 
-// refused returns an error about the content of a commit.
 func refused(path, format string, args ...any) error {
 	return margo.Errors{{Path: margo.Shown(path, 200), Message: fmt.Sprintf(format, args...)}}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 )
 
-// Fixed bounds of the git program.
 const (
 	maxOutput = 64 << 10  // of a command with a short answer
 	maxStderr = 8 << 10   // kept of stderr
@@ -37,7 +36,6 @@ type program struct {
 	home string // an empty folder; the programs run in it
 }
 
-// find finds git in PATH, and fails if it is too old.
 func (p *program) find(ctx context.Context) error {
 	path, err := exec.LookPath("git")
 	if err == nil {
@@ -120,7 +118,6 @@ type access struct {
 	secret   []string // parts to hide in errors
 }
 
-// command is one run of git.
 type command struct {
 	args      []string
 	dir       string // of the repository; empty: none is needed
@@ -218,7 +215,6 @@ func limit(pid int, fileBytes int64) error {
 // errShort: git's answer ended too early; its messages have the reason.
 var errShort = errors.New("git wrote less than expected")
 
-// ask runs a command with a short answer.
 func (p *program) ask(ctx context.Context, c command, input string) (answer string, err error) {
 	err = p.run(ctx, c, func(in io.WriteCloser, out *bufio.Reader) error {
 		if _, err := io.WriteString(in, input); err != nil && !errors.Is(err, syscall.EPIPE) {

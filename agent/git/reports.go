@@ -148,7 +148,6 @@ func (r *Reports) branch(ctx context.Context, a access) (string, error) {
 	return s.using(ctx, tip, false, a, func(string) error { return nil })
 }
 
-// create creates the copy if there is none.
 func (r *Reports) create(ctx context.Context) error {
 	if _, err := r.source.git.ask(ctx, r.source.local("rev-parse", "--git-dir"), ""); err == nil {
 		return nil
@@ -156,7 +155,6 @@ func (r *Reports) create(ctx context.Context) error {
 	return r.source.create(ctx, false)
 }
 
-// report is a commit to be made.
 type report struct {
 	base string // the commit of the branch; empty: it has none
 	last string // the commit that was reported last; empty: not known
@@ -204,7 +202,6 @@ func (r *Reports) push(ctx context.Context, a access, c report) error {
 	return nil
 }
 
-// pushed explains a failed push.
 func pushed(op string, err error) error {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		for _, line := range strings.Split(exit.own(), "\n") {

@@ -21,7 +21,6 @@ import (
 // versions, see order.
 const history = 32
 
-// tipRef names the last fetched commit of the branch.
 const tipRef = "refs/margolite/tip"
 
 // maxPacks is how many packs the copy may have before they are combined.
@@ -53,7 +52,6 @@ func (s *Source) prepare() error {
 	return nil
 }
 
-// tip asks the server for the branch's commit.
 func (s *Source) tip(ctx context.Context, a access) (string, error) {
 	op := fmt.Sprintf("look up branch %s of %s", s.options.Branch, s.url)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.options.Timeout, errSlow)
@@ -91,7 +89,6 @@ func (s *Source) object(ctx context.Context, name string) string {
 	return ""
 }
 
-// local returns a command that only reads the copy.
 func (s *Source) local(args ...string) command { return command{args: args, dir: s.copyDir()} }
 
 // using calls use with a commit in the copy: the given one or, if that is not held, the branch's
@@ -171,7 +168,6 @@ func (s *Source) create(ctx context.Context, sha256 bool) error {
 	return nil
 }
 
-// discard removes the copy.
 func (s *Source) discard() error {
 	if err := os.RemoveAll(s.copyDir()); err != nil {
 		return &Error{Local, "remove the damaged copy of the repository", err}
@@ -234,7 +230,6 @@ func (s *Source) tidy(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// packs counts the packs, and all bytes of the copy's objects.
 func (s *Source) packs() (packs int, size int64, err error) {
 	err = filepath.WalkDir(filepath.Join(s.copyDir(), "objects"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -253,7 +248,6 @@ func (s *Source) packs() (packs int, size int64, err error) {
 	return packs, size, err
 }
 
-// version computes the version of a commit.
 func (s *Source) version(ctx context.Context, commit string) (version uint64, made uint64, err error) {
 	list := s.local("rev-list", "--timestamp", "--first-parent", "--max-count="+strconv.Itoa(history), commit, "--")
 	answer, err := s.git.ask(ctx, list, "")
@@ -276,7 +270,6 @@ func (s *Source) list(commit, folder string) command {
 	return c
 }
 
-// files lists the files of a commit that may hold documents.
 func (s *Source) files(ctx context.Context, commit string) (all []entry, err error) {
 	limits := s.options.Limits
 	for _, folder := range s.folders {
@@ -323,7 +316,6 @@ func (s *Source) checkGone(ctx context.Context, commit, folder string) error {
 	return err
 }
 
-// objects reads files of the copy one by one.
 func (s *Source) objects(ctx context.Context, ids []string, each func(i int, body []byte) error) error {
 	if len(ids) == 0 {
 		return nil

@@ -135,10 +135,8 @@ func isBranch(name string) bool {
 	return true
 }
 
-// isFolder reports whether s is the path of a folder below the root.
 func isFolder(s string) bool { return s != "." && fs.ValidPath(s) && isPlain(s) }
 
-// isPlain reports whether s is one line of text.
 func isPlain(s string) bool {
 	return strings.IndexFunc(s, func(c rune) bool { return c < ' ' || c == 0x7F || c == '\uFFFD' }) < 0
 }
@@ -201,7 +199,6 @@ func (s *Source) Tip(ctx context.Context) (commit string, err error) {
 	return s.tip(ctx, a)
 }
 
-// begin prepares an exchange with the server.
 func (s *Source) begin(ctx context.Context) (access, error) {
 	if err := s.prepare(); err != nil {
 		return access{}, err
@@ -214,7 +211,6 @@ func (s *Source) begin(ctx context.Context) (access, error) {
 	return s.access()
 }
 
-// access returns git's settings for the server.
 func (s *Source) access() (access, error) {
 	a := access{settings: []setting{
 		{"http.lowSpeedLimit", lowSpeed},
@@ -275,7 +271,6 @@ func authorize(token string) (header string, secret []string, err error) {
 
 func quote(commit string) string { return `"` + commit + `"` }
 
-// read builds the manifest of a commit in the copy.
 func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error) {
 	version, made, err := s.version(ctx, commit)
 	var files []entry

@@ -16,10 +16,8 @@ import (
 // maxEntry bounds one entry of a tree as git lists it, and thereby its path.
 const maxEntry = 8 << 10
 
-// maxDepth bounds the depth of a file's folder.
 const maxDepth = 32
 
-// Modes of tree entries.
 const (
 	plainFile  = "100644"
 	groupFile  = "100664" // of very old repositories
@@ -28,7 +26,6 @@ const (
 	submodule  = "160000"
 )
 
-// entry is a file of a tree.
 type entry struct {
 	mode string
 	id   string // of the object
@@ -77,7 +74,6 @@ func isObjectID(s string) bool {
 	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// isYAML reports whether a file may hold a document.
 func isYAML(path string) bool {
 	path = strings.ToLower(path)
 	return strings.HasSuffix(path, ".yaml") || strings.HasSuffix(path, ".yml")
@@ -184,7 +180,6 @@ func parseTimes(list string) ([]uint64, error) {
 	return times, nil
 }
 
-// maxTime is the end of the year 9999.
 const maxTime = 253402300799
 
 // order computes a commit's version from the committer times of it and its first parents, newest

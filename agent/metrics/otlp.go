@@ -7,10 +7,8 @@ import (
 	"time"
 )
 
-// scope is the name of the instrumentation scope.
 const scope = "github.com/margolite/margolite"
 
-// object is a JSON object.
 type object = map[string]any
 
 // OTLP encodes families as an ExportMetricsServiceRequest in JSON. resource describes the device:

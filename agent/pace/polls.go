@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	// shortest is the minimum interval between two polls.
 	shortest = time.Second
 	// soon bounds the wait for an unhindered poll: the first of a process, and one after an
 	// improvement. A person beside the device need not wait longer.
@@ -54,7 +53,6 @@ type Rules struct {
 // Reason is what the next poll waits for.
 type Reason string
 
-// What a poll waits for.
 const (
 	Interval Reason = "interval" // nothing but its time
 	Backoff  Reason = "backoff"  // the last one failed
@@ -171,7 +169,6 @@ func (p *Polls) Skip(m Moment) {
 	p.due = m.Up + delay
 }
 
-// interval returns the time to the next poll after a success.
 func (p *Polls) interval() time.Duration {
 	interval := p.rules.Interval
 	if p.fresh {

@@ -16,7 +16,6 @@ import (
 )
 
 const (
-	// longest bounds what a WFM can ask for.
 	longest = 24 * time.Hour
 	// leastKept is the shortest silence that is kept across a restart, which may itself take no
 	// longer. Retry-After cannot say less.
@@ -125,7 +124,6 @@ func (s *Silence) Configure(wfm string, downtime policy.Windows) {
 	s.notify()
 }
 
-// notify wakes the waiters. The caller holds mu.
 func (s *Silence) notify() {
 	close(s.changed)
 	s.changed = make(chan struct{})

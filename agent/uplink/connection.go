@@ -91,7 +91,6 @@ func (c *connection) use(next *link) {
 	}
 }
 
-// warn logs problems of the device's own certificate.
 func (c *connection) warn(all []*identity.Error) {
 	for _, warning := range all {
 		c.device.Logger.Warn("identity needs attention", "error", warning, "mend", warning.Mend())
@@ -130,7 +129,6 @@ func (c *connection) close() {
 	}
 }
 
-// describeCertificate reports how long the device's certificate is valid.
 func describeCertificate(s *control.IdentityStatus, e identity.Expiry, warnings []*identity.Error) {
 	s.Expires = e.NotAfter.UTC()
 	for _, w := range warnings {

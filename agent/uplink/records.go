@@ -10,7 +10,6 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Names of the kept records.
 const (
 	bundleSetting = "trust-bundle" // what identity.BundleSource keeps
 	clientSetting = "client"       // the client id that a WFM gave

@@ -24,7 +24,6 @@ type repository struct {
 	reports way // nil: none are sent
 }
 
-// gitOptions returns the options of the repository with the desired state.
 func gitOptions(o Options, d Device) git.Options {
 	g := git.Options{
 		URL: o.URL, Branch: o.Git.Branch, Path: o.Git.Path, Groups: o.Git.Groups, CA: o.CA, Dir: filepath.Join(d.Dir, "git"),

@@ -42,7 +42,6 @@ func (w *signed) open(ctx context.Context) (api, error) {
 	return w.current.Load().client, nil
 }
 
-// read builds a link from the present files and records.
 func (w *signed) read() (*link, error) {
 	id, err := identity.LoadDevice(identity.Options{
 		Certificate: w.options.Certificate, Key: w.options.Key, Now: w.device.Clock.Now,
@@ -64,7 +63,6 @@ func (w *signed) read() (*link, error) {
 	return w.meet(id, record)
 }
 
-// meet builds a client from what is known of the WFM.
 func (w *signed) meet(id *identity.Device, record client) (*link, error) {
 	config, err := w.device.serverTLS(w.options, record.Root, w.url)
 	if err != nil {
@@ -133,7 +131,6 @@ func (w *signed) ended(err error) error {
 	return w.blame(w.current.Load(), err)
 }
 
-// keepHabits records the observed habits of the WFM.
 func (w *signed) keepHabits() {
 	now := w.current.Load()
 	if now.client.Habits() == now.record.Habits {

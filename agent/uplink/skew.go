@@ -31,7 +31,6 @@ func skewOf(c *wfm.Client, now time.Time) string {
 // mendClock is the fix. Which clock is right is unknown; the device's is the one at hand.
 const mendClock = "set this device's clock"
 
-// clockError is a refusal that the device's clock probably caused.
 type clockError struct {
 	err  error
 	skew string

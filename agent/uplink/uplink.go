@@ -104,7 +104,6 @@ type Device struct {
 	Logger    *slog.Logger
 }
 
-// afterPanic is the pause after a panic.
 const afterPanic = time.Minute
 
 // Uplink is the way to one WFM. It implements agent.WFM and is safe for concurrent use.
@@ -226,7 +225,6 @@ func (u *Uplink) Run(ctx context.Context) error {
 	return nil
 }
 
-// way returns the kind of uplink that the options ask for.
 func (d Device) way(o Options) (way, error) {
 	if !strings.HasPrefix(o.URL, "git+") {
 		return d.api(o, o.URL)
@@ -245,7 +243,6 @@ func (d Device) way(o Options) (way, error) {
 	return w, err
 }
 
-// api returns the way to the interface of a WFM.
 func (d Device) api(o Options, url string) (way, error) {
 	switch {
 	case o.Revision.Signed():
@@ -323,7 +320,6 @@ func ask(ctx context.Context, w way, request func(api) error) error {
 // is one that a WFM could take for the first of this device.
 func (u *Uplink) Probe(ctx context.Context) (string, error) { return u.current().probe(ctx) }
 
-// reach connects to an API and describes what it found.
 func reach(ctx context.Context, w way, found string) (string, error) {
 	a, err := w.open(ctx)
 	if err != nil {

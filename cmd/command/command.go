@@ -140,7 +140,6 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	return Failed
 }
 
-// dispatch parses the flags before a command, and runs the command.
 func (p *Program) dispatch(ctx context.Context, args []string) error {
 	f := p.flags("")
 	f.Usage = func() {}
@@ -212,7 +211,6 @@ func newFlagSet(name string) *flag.FlagSet {
 	return f
 }
 
-// prepare defines the flags of a command, including short names.
 func (p *Program) prepare(c Command) (*Flags, Action) {
 	f := p.flags(c.Name)
 	do := c.Prepare(f)
@@ -284,7 +282,6 @@ func (f *Flags) isNoSwitch(letter rune) bool {
 	return known == nil || !isSwitch(known)
 }
 
-// isSwitch reports whether a flag takes no value.
 func isSwitch(f *flag.Flag) bool {
 	b, ok := f.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()

@@ -49,7 +49,6 @@ type service struct {
 	over  bool                     // end was called: nothing may begin
 }
 
-// running is a task until its deletion.
 type running struct {
 	bundle string  // exists as long as containerd knows the task
 	out    *output // nil: no log here
@@ -61,7 +60,6 @@ func newTasks(direct tasks.TTRPCTaskService, end func()) *service {
 	return s
 }
 
-// endIdle ends the shim if there is nothing to do.
 func (s *service) endIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +104,6 @@ func (s *service) await(ctx context.Context, id string) {
 	}
 }
 
-// settle applies the result of a creation or deletion.
 func (s *service) settle(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +111,6 @@ func (s *service) settle(change func()) {
 	s.idle.Reset(idleTimeout)
 }
 
-// unthrottle lets the last output of a task through at once.
 func (s *service) unthrottle(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +119,6 @@ func (s *service) unthrottle(id string) {
 	}
 }
 
-// publisher informs the service of the events that it passes on.
 type publisher struct {
 	shim.Publisher
 	tasks *service

@@ -30,7 +30,6 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run runs the command and returns the exit code.
 func run(command []string) int {
 	held := false
 	if len(command) > 0 && command[0] == "-i" {

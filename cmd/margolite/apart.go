@@ -119,7 +119,6 @@ func isShort(bytes int) bool {
 	return false
 }
 
-// firstBytes keeps the first bytes written to it, up to apartText.
 type firstBytes []byte
 
 func (f *firstBytes) Write(data []byte) (int, error) {

@@ -37,7 +37,6 @@ func (c *cli) reject(f *command.Flags) command.Action {
 	return c.answer(f, d)
 }
 
-// answer answers the change that the arguments name or, with all, every change.
 func (c *cli) answer(f *command.Flags, d *decision) command.Action {
 	yesFlag(f, &d.yes)
 	f.Takes(0, 2, d.takes)
@@ -139,7 +138,6 @@ func (c *cli) decide(ctx context.Context, client *control.Client, d decision, de
 	return true, nil
 }
 
-// superseded is the error for an answer to another revision than the pending one.
 func superseded(d decision, now *control.Deployment) error {
 	return command.Hint(
 		fmt.Errorf("nothing was %s: another revision is pending now: %s", d.given, now.Change.Revision),
@@ -172,7 +170,6 @@ func waitsFor(change *control.Pending, but string) string {
 // minRevision is the minimum number of digits of a revision.
 const minRevision = 8
 
-// digits returns a revision without its optional algorithm.
 func digits(revision string) string { return strings.TrimPrefix(revision, "sha256:") }
 
 func isRevision(text string) bool {

@@ -117,7 +117,6 @@ func (c *cli) writeBackup(ctx context.Context, file string, cfg *config.Config, 
 	return nil
 }
 
-// copyDatabase returns a copy of the database, from the agent if it runs.
 func (c *cli) copyDatabase(ctx context.Context, cfg *config.Config) (io.ReadCloser, int64, error) {
 	database, size, err := control.Dial(socketPath(cfg)).Backup(ctx)
 	if !errors.Is(err, control.ErrNotRunning) {

@@ -21,7 +21,6 @@ import (
 	"github.com/margolite/margolite/cmd/margolite/config"
 )
 
-// capabilities shows the document that is, or would be, reported.
 func (c *cli) capabilities(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	root := f.String("root", "/", "describe the machine whose root file system is at `DIR`")

@@ -12,7 +12,6 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// printChange shows the pending change of a deployment in the terms of a Compose file.
 func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	p := d.Change
 	needed := waitsForApproval(p)
@@ -36,7 +35,6 @@ func printChange(out io.Writer, d control.Deployment, now time.Time) {
 	}
 }
 
-// nounOf returns the noun for a kind of change; "update" is one.
 func nounOf(kind string) string {
 	return cmp.Or(map[string]string{"install": "installation", "remove": "removal"}[kind], kind)
 }
@@ -101,7 +99,6 @@ func linesOf(s control.ServiceChange) []string {
 	return lines
 }
 
-// valueOf shows a named value and its replacement.
 func valueOf(v control.ValueChange) string {
 	switch {
 	case v.From == nil && v.To == nil:
@@ -131,7 +128,6 @@ func inBrackets(parts ...string) string {
 	return " (" + strings.Join(parts, ", ") + ")"
 }
 
-// sizeIn shows a size for people; empty if unknown.
 func sizeIn(bytes int64) string {
 	if bytes <= 0 {
 		return ""

@@ -61,7 +61,6 @@ func (f *findings) warning(object, text, mend string) {
 	f.add(object, "warning", text, mend)
 }
 
-// judge warns of an error, and reports text if there is none.
 func (f *findings) judge(object string, err error, mend, text string) {
 	if err != nil {
 		f.warning(object, err.Error(), mend)
@@ -145,7 +144,6 @@ func (f *findings) device(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// embedded checks the requirements of the embedded containerd.
 func (f *findings) embedded(ctx context.Context, cfg *config.Config) {
 	problems := embedded.Check(ctx, filepath.Join(cfg.State.Dir, "containerd"))
 	for _, p := range problems {
@@ -280,7 +278,6 @@ func (f *findings) wfm(ctx context.Context, cfg *config.Config) {
 	}
 }
 
-// broken reports an error, with its fix if it has one.
 func (f *findings) broken(object string, err error) {
 	mend := "check wfm in the configuration, and the network"
 	var known interface{ Mend() string }
@@ -290,7 +287,6 @@ func (f *findings) broken(object string, err error) {
 	f.failure(object, err.Error(), mend)
 }
 
-// asRoot is the fix if only root's permissions are missing.
 const asRoot = "run this command as root"
 
 // unlessDenied returns the fix for an error, unless root's permissions would suffice.

@@ -114,7 +114,6 @@ func (c *cli) client() (*control.Client, *config.Config, error) {
 	return control.Dial(socketPath(cfg)), cfg, nil
 }
 
-// asks is the action of a command that asks the agent.
 func (c *cli) asks(do func(ctx context.Context, client *control.Client, args []string) error) command.Action {
 	return func(ctx context.Context, args []string) error {
 		client, _, err := c.client()

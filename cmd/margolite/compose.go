@@ -34,7 +34,6 @@ func (c *cli) compose(f *command.Flags) command.Action {
 	}
 }
 
-// reached gives access to the containers of this machine.
 type reached struct {
 	control.Projects
 	// supervise maintains what runs until ctx is done, as an agent does; nil if an agent runs.

@@ -51,7 +51,6 @@ func share(socket, group string) error {
 	return err
 }
 
-// noGroup is the fix if the socket's group does not exist.
 func noGroup(group string) string {
 	return "create it with `groupadd --system " + group + "`, or set control.group to an existing one"
 }

@@ -27,10 +27,8 @@ const (
 	shimGroup    = "/margolite-shims"
 )
 
-// hostPrograms are the image's programs, in one directory.
 var hostPrograms = []string{"containerd-shim-runc-v2", "margolite-init", "margolite"}
 
-// errNoHost reports that the container engine isolates this container from the host.
 var errNoHost = errors.New("cannot enter the namespaces of the host from this container")
 
 // leaveImage runs the command on the host if this program is in a container image; it then returns

@@ -11,7 +11,6 @@ import (
 	"github.com/margolite/margolite/runtime"
 )
 
-// redrawPause is the minimum time between redraws of a transfer.
 const redrawPause = 50 * time.Millisecond
 
 // progress shows what happens to a project: on a terminal one line per object, updated in place;
@@ -50,7 +49,6 @@ func (p *progress) event(e control.Event) {
 	}
 }
 
-// say writes a permanent line.
 func (p *progress) say(text string) {
 	p.pulled()
 	p.erase()

@@ -75,7 +75,6 @@ func serviceNames(services []control.Service) []string {
 	return slices.Compact(names)
 }
 
-// printContainers prints one line per container, as docker compose does.
 func (c *cli) printContainers(services []control.Service) error {
 	now := time.Now()
 	w := table(c.out)
@@ -98,7 +97,6 @@ func imageOf(image string) string {
 	return name + "@" + shortDigest(digest)
 }
 
-// statusOf returns the state of a container in Docker's words.
 func statusOf(s control.Service, now time.Time) string {
 	var status string
 	code := 0

@@ -43,8 +43,6 @@ func (c *cli) rollback(f *command.Flags) command.Action {
 	})
 }
 
-// acceptRollback makes the agent accept the WFM's present manifest although its version is not
-// greater, after showing the effect and asking.
 func (c *cli) acceptRollback(f *command.Flags) command.Action {
 	var yes bool
 	yesFlag(f, &yes)

@@ -159,7 +159,6 @@ func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	return err
 }
 
-// settingsOf returns what an agent can apply while it runs.
 func settingsOf(cfg *config.Config, device agent.Device, gate agent.Gate) agent.Settings {
 	reports := cfg.Reports
 	reports.Reasons = reports.Reasons || cfg.WFM.Git.Report.Branch != "" // required by that form of the standard (ST-11)
@@ -207,7 +206,6 @@ func basisOf(cfg *config.Config) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// openStore opens the store, with room for bundles of that many bytes.
 func openStore(ctx context.Context, cfg *config.Config, bundle int64) (*store.Store, error) {
 	if err := os.MkdirAll(cfg.State.Dir, 0o711); err != nil {
 		return nil, fmt.Errorf("cannot create state directory %s: %w", cfg.State.Dir, err)

@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	// maxScrapers bounds the connections of metrics scrapers.
 	maxScrapers = 8
 	// scrapeTimeout bounds each request; listenAgain is the time between attempts to listen, as an
 	// address may come with the network.

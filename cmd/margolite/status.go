@@ -150,7 +150,6 @@ func (c *cli) printDeployment(d control.Deployment, now time.Time) {
 	}
 }
 
-// reportedText describes the last report of a deployment that is in state.
 func reportedText(r *control.Reported, state string, now time.Time) string {
 	text := "nothing yet"
 	switch {
@@ -188,7 +187,6 @@ func (c *cli) sync(*command.Flags) command.Action {
 	return c.asks(func(ctx context.Context, client *control.Client, _ []string) error { return client.Sync(ctx) })
 }
 
-// ago writes the time between two moments for people.
 func ago(later, earlier time.Time) string {
 	d := later.Sub(earlier)
 	switch {

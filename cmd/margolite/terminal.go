@@ -35,7 +35,6 @@ func (w plainWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// table writes rows of tab-terminated cells in columns.
 func table(to io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(to, 0, 0, 2, ' ', 0) }
 
 func isTerminal(stream any) bool {
@@ -43,7 +42,6 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize returns the size of a terminal; zero if stream is none.
 func terminalSize(stream any) control.Size {
 	f, ok := stream.(*os.File)
 	if !ok {

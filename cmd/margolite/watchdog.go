@@ -46,7 +46,6 @@ func newWatchdog(check func() error, s *service, logger *slog.Logger) *watchdog 
 	return w
 }
 
-// run checks until ctx is done. The error means that the agent is stuck.
 func (w *watchdog) run(ctx context.Context) error {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()

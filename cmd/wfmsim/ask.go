@@ -18,7 +18,6 @@ import (
 	"github.com/margolite/margolite/test/wfmsim/record"
 )
 
-// askFlags are the flags of every command that asks a running wfmsim.
 func askFlags(flags *command.Flags) *admin.Client {
 	c := &admin.Client{}
 	flags.StringVar(&c.URL, "admin", "http://127.0.0.1:8480", "`URL` of the running wfmsim")
@@ -26,7 +25,6 @@ func askFlags(flags *command.Flags) *admin.Client {
 	return c
 }
 
-// serverFlag selects one of the servers.
 func serverFlag(flags *command.Flags, r *admin.Request) {
 	flags.StringVar(&r.Server, "server", "wfm", "`NAME` of the server: wfm, registry or mis")
 }

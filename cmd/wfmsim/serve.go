@@ -202,7 +202,6 @@ func (s settings) serve(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// gateway returns the required Authorization header; empty: none.
 func (s settings) gateway() string {
 	switch {
 	case s.basic != "":
@@ -213,7 +212,6 @@ func (s settings) gateway() string {
 	return ""
 }
 
-// hosts returns the names of this machine for certificates.
 func (s settings) hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	if s.host != "" {
@@ -268,7 +266,6 @@ func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
 	return s.device, wfm.Enroll(s.device, chain[0])
 }
 
-// identityService starts the MIS if configured.
 func (s settings) identityService(authority *pki.Authority, ordinary *pki.ServerAuthority) (*mis.Server, error) {
 	if s.mis == "" {
 		return nil, nil
@@ -364,7 +361,6 @@ func readChain(file string) ([]*x509.Certificate, error) {
 	return pemfile.Certificates(text, 10)
 }
 
-// configuration returns margolite's configuration for this WFM.
 func (s settings) configuration(info admin.Info, files pki.Files) ([]byte, error) {
 	type section map[string]any
 	wfm := section{"url": info.WFM}

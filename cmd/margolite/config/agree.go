@@ -39,7 +39,6 @@ func (w *WFM) fetched() bool {
 	return w.Service.Discovery != "" || strings.HasPrefix(w.TrustBundle, "https://")
 }
 
-// agree checks that individually valid values are consistent.
 func (c *Config) agree(r *reader) {
 	w := &c.WFM
 	refuse := func(why string, groups ...string) {

@@ -101,11 +101,9 @@ const (
 )
 
 var (
-	// hostLetters are the characters of a name or address with port.
 	hostLetters = pattern(`[A-Za-z0-9._:\[\]%-]*`, 262, "")
 	branches    = pattern(branchName+"(?:/"+branchName+")*", 200, noBranch)
-	// fileName is a file in the same directory.
-	fileName = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128, "expected the name of a file beside this one: letters, digits and . _ -")
+	fileName    = pattern(`[A-Za-z0-9_][A-Za-z0-9._-]*`, 128, "expected the name of a file beside this one: letters, digits and . _ -")
 )
 
 // path must be absolute: the daemon has no working directory of its own.
@@ -132,7 +130,6 @@ func containerd(s string) error {
 	return fmt.Errorf("expected %s or the absolute path of a socket, got %s", Embedded, quote(s))
 }
 
-// trustBundle is a file, or the URL of an identity service's bundle.
 func trustBundle(s string) error {
 	if strings.HasPrefix(s, "https://") {
 		return documentURL(s)
@@ -178,7 +175,6 @@ var (
 
 const gitScheme = "git+https://"
 
-// source is the location of the desired state.
 func source(s string) error {
 	switch {
 	case strings.HasPrefix(s, gitScheme):
@@ -221,7 +217,6 @@ func listenAddress(s string) error {
 	return nil
 }
 
-// spiffeID is the ID of a WFM, in any form that its operator chose.
 func spiffeID(s string) error {
 	id, err := spiffeid.FromString(s)
 	if err != nil || id.Path() == "" || len(s) > 2048 {
@@ -286,7 +281,6 @@ func word(s string) error {
 	return line(s)
 }
 
-// host is a name or an address, with or without a port.
 func host(s string) error {
 	problem := fmt.Errorf("expected a host, or host:port, got %s", quote(s))
 	u, err := url.Parse("https://" + s)

@@ -32,7 +32,6 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 )
 
-// maxSize bounds a configuration file.
 const maxSize = 256 << 10
 
 // Config is a valid configuration.
@@ -230,7 +229,6 @@ func (c *Config) Sum() [sha256.Size]byte { return c.sum }
 // Warnings are about keys of the file that a coming release will reject.
 func (c *Config) Warnings() []error { return c.warnings }
 
-// settle reports all mistakes, and then checks consistency.
 func (c *Config) settle(r *reader) error {
 	if len(r.mistakes) == 0 {
 		c.agree(r)

@@ -34,14 +34,12 @@ import (
 //	restart  "true": takes effect when the daemon is restarted, see Change
 //	with     the way to the WFM that it belongs to, see WFM.agree
 
-// maxTable bounds a section whose keys the operator chooses.
 const maxTable = 512
 
 // retired are keys of earlier releases. They have no effect, and are accepted with a warning until
 // the next release.
 var retired = []string{"wfm.limits", "wfm.signature"}
 
-// fields maps the keys of a section to functions that read their values.
 type fields map[string]func(n *yaml.Node, key string)
 
 func (r *reader) fields(v reflect.Value) fields {
@@ -264,7 +262,6 @@ func (r *reader) text(n *yaml.Node, key string, tag reflect.StructTag) (string, 
 	return n.Value, err == nil
 }
 
-// complete reports missing keys of an otherwise valid section.
 func complete(v any) error {
 	switch v := v.(type) {
 	case *policy.Override:

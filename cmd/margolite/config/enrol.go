@@ -35,7 +35,6 @@ type enrolment struct {
 	names []string // of the files that provisioning files name
 }
 
-// enrolmentPlace is the directory of this device's enrolment, present or future.
 func (c *Config) enrolmentPlace() string { return filepath.Join(c.State.Dir, "enrolment") }
 
 // Enrol copies the first directory of provision.from with provisioning files, if the configuration
@@ -95,7 +94,6 @@ func (c *Config) enrol(r *reader, s *directory) error {
 	return keep(c.enrolmentPlace(), files)
 }
 
-// addEnrolment applies the device's enrolment on top of the configuration.
 func (c *Config) addEnrolment(r *reader) error {
 	dir := c.enrolmentPlace()
 	s, err := openDirectory(dir)

@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// maxMistakes bounds the report about one file.
 const maxMistakes = 50
 
 // Error is one mistake in a configuration file.

@@ -7,7 +7,6 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// reader collects the mistakes of one file.
 type reader struct {
 	file     string
 	mistakes []*Error
@@ -30,7 +29,6 @@ func (r *reader) mistake(n *yaml.Node, key, format string, args ...any) {
 	}
 }
 
-// disagree reports a key of the file whose value conflicts with others.
 func (r *reader) disagree(key, format string, args ...any) {
 	at := r.places[key]
 	defer func(file string) { r.file = file }(r.file)
@@ -82,7 +80,6 @@ func describe(n *yaml.Node) string {
 	}
 }
 
-// quote bounds what an error repeats of the file.
 func quote(s string) string {
 	if len(s) > 60 {
 		s = s[:60] + "..."
