@@ -12,11 +12,9 @@ type Options struct {
 	// StateDir is the directory whose file system is offered as storage, as the process sees it
 	// (not below root). It need not exist yet. Default: the root directory.
 	StateDir string
-	// Architecture of the machine's programs. Default: what the kernel reports, else that of this
-	// program.
+	// Architecture of the machine's programs. Default: the kernel's, else this program's.
 	Architecture string
-	// Workloads is the control group of the workloads, below the root group: its limits apply.
-	// Empty: none.
+	// Workloads is the workloads' control group below the root, whose limits apply. Empty: none.
 	Workloads string
 }
 

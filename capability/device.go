@@ -58,8 +58,8 @@ func (d device) pci() (vendor, model string) {
 	return vendor, model
 }
 
-// usb names a USB device by its own strings. A class device, such as a camera, is one of its
-// interfaces.
+// usb names a USB device by its own strings. A class device, such as a camera, is an interface of
+// it.
 func (d device) usb() (vendor, model string, ok bool) {
 	for _, dir := range []string{d.real(), filepath.Dir(d.real())} {
 		at := d.m.below(dir)

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// displays finds displays on the outputs of graphics cards, and small panels that only have a
-// framebuffer.
+// displays finds displays on graphics cards, and small panels with only a framebuffer.
 func (m *machine) displays() []Peripheral {
 	const class, buffers = "sys/class/drm", "sys/class/graphics"
 	var found []Peripheral
@@ -27,8 +26,8 @@ func (m *machine) displays() []Peripheral {
 	return found
 }
 
-// edid reads the maker and name of a display from its 128-byte block (VESA E-EDID 1.4); empty if it
-// is not such a block.
+// edid reads maker and name from a display's 128-byte block (VESA E-EDID 1.4); empty for other
+// data.
 func edid(block string) (vendor, model string) {
 	const (
 		header     = "\x00\xff\xff\xff\xff\xff\xff\x00"

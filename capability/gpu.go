@@ -174,8 +174,7 @@ const (
 	vivanteNPU
 )
 
-// vivante returns the model of a Vivante core: the device tree names them all alike, and only the
-// driver could query them.
+// vivante returns a Vivante core's model: device trees name all alike; only the driver could ask.
 func (m *machine) vivante(core int) string {
 	models := map[string][2]string{
 		"fsl,imx6q":  {"GC2000", ""},

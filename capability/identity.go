@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// identity asks the firmware's tables, then the device tree, then the distribution's board
-// description.
+// identity asks the firmware's tables, then the device tree, then the distribution.
 func (m *machine) identity() Identity {
 	id := Identity{
 		MachineID:       m.machineID(),
@@ -63,8 +62,7 @@ func (m *machine) fromDeviceTree() Identity {
 // deviceTree is the tree that the kernel was booted with.
 const deviceTree = "sys/firmware/devicetree/base"
 
-// chip returns the system on chip of a device tree machine: the last and most general of its
-// board's names.
+// chip returns the system on chip: the last and most general name of a device tree's board.
 func (m *machine) chip() (vendor, model string) {
 	names := m.texts(deviceTree, "compatible")
 	if len(names) == 0 {

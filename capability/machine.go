@@ -55,8 +55,7 @@ func (m *machine) read(elements ...string) string {
 	return string(data)
 }
 
-// line returns a file's one short text in printable form. Device tree files end with a NUL, or are
-// lists separated by NULs.
+// line returns a file's short text in printable form, up to the NUL that ends device tree texts.
 func (m *machine) line(elements ...string) string {
 	text, _, _ := strings.Cut(m.read(elements...), "\x00")
 	return shown(text)

@@ -45,8 +45,7 @@ func (m *machine) sound() []Peripheral {
 	return found
 }
 
-// streams returns the numbers of the cards that record and that play, from lines such as "00-03:
-// HDMI 0 : HDMI 0 : playback 1".
+// streams reads the cards that record and play: "00-03: HDMI 0 : HDMI 0 : playback 1".
 func (m *machine) streams() (records, plays map[string]bool) {
 	records, plays = map[string]bool{}, map[string]bool{}
 	for line := range strings.Lines(m.read("proc/asound/pcm")) {

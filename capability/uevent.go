@@ -9,8 +9,7 @@ type uevent struct {
 	action, path, subsystem string
 }
 
-// parseUevent reads a kernel message: "add@/devices/..." and properties, each ended by a NUL.
-// Anything else is no event.
+// parseUevent reads "add@/devices/..." and properties, each ended by a NUL. Others are no events.
 func parseUevent(message string) (uevent, bool) {
 	head, rest, _ := strings.Cut(message, "\x00")
 	action, path, ok := strings.Cut(head, "@")

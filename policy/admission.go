@@ -14,8 +14,7 @@ import (
 // maxRefusals bounds the refusals of one deployment.
 const maxRefusals = 64
 
-// Allow is what workloads may ask of the device. The zero value allows nothing that needs
-// permission; see DefaultAllow.
+// Allow is what workloads may ask for. The zero value allows nothing of it; see DefaultAllow.
 type Allow struct {
 	Privileged bool `yaml:"privileged"`
 	// Namespaces of the device that may be joined: network, pid, ipc, uts, cgroup.
@@ -34,8 +33,7 @@ type Allow struct {
 	Capabilities map[string]bool `yaml:"capabilities" names:"capability"`
 	// Unconfined names protections that may be switched off: seccomp, apparmor, systempaths.
 	Unconfined map[string]bool `yaml:"unconfined" names:"unconfined"`
-	// Shared names volumes, networks and containers that deployments may use without owning them;
-	// "*": all.
+	// Shared names volumes, networks and containers open to every deployment; "*": all.
 	Shared []string `yaml:"shared" is:"shared" most:"256"`
 	// Ports of the device that may be published.
 	Ports []PortRange `yaml:"ports" most:"64"`
@@ -46,8 +44,7 @@ type Allow struct {
 	// Unsigned allows unsigned packages, and UnsignedImages unsigned images.
 	Unsigned       bool `yaml:"unsigned"`
 	UnsignedImages bool `yaml:"unsignedImages"`
-	// CPUs (cores), Memory and Storage (bytes) bound the total reservations of all deployments; 0:
-	// what the device has.
+	// CPUs (cores), Memory and Storage (bytes) bound all reservations; 0: what the device has.
 	CPUs    float64 `yaml:"cpus"`
 	Memory  int64   `yaml:"memory"`
 	Storage int64   `yaml:"storage"`
@@ -109,8 +106,7 @@ type Refusal struct {
 	Text      string // what is asked for, for people: "joins the pid namespace of the device"
 }
 
-// Admit returns the rules that a deployment breaks; none: it is admitted. The rules are the same
-// for all deployments.
+// Admit returns the rules, the same for all deployments, that this one breaks; none: admitted.
 func (g *Gate) Admit(deployment string, ask Ask) []Refusal {
 	a := admission{gate: g, allow: &g.o.Allow, ask: &ask, deployment: deployment}
 	for i := range ask.Services {

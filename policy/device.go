@@ -52,8 +52,7 @@ func CheckDevice(text string) error {
 	return nil
 }
 
-// device reports whether a device may be used, the entry that would allow it and, if it may not, an
-// explanation for people.
+// device reports whether a device may be used, by which entry and, if not, why.
 func (g *Gate) device(asked string) (entry, why string, ok bool) {
 	n := parseNumbers(asked)
 	switch {
@@ -99,8 +98,7 @@ func (d *deviceRule) among() string {
 	return ", which falls under " + d.text
 }
 
-// covers reports whether the entry matches a device or a directory that holds it, or all devices of
-// a rule with the numbers n.
+// covers reports whether the entry matches a device, its directory, or all devices of rule n.
 func (d *deviceRule) covers(asked string, n *numbers) bool {
 	switch {
 	case d.text == "*":

@@ -111,8 +111,7 @@ func (a Approval) asks(kind ChangeKind) bool {
 	return a == ApproveAll || a == ApproveUpdates && kind != Install
 }
 
-// Decide returns whether c may be applied now. Earlier verdicts do not count: the clock may have
-// been set since.
+// Decide ignores earlier verdicts on c, since the clock may have been set.
 func (g *Gate) Decide(c Change, s Situation) Verdict {
 	if c.Answer == Rejected {
 		return Verdict{Rejected: true}

@@ -49,8 +49,7 @@ type Situation struct {
 	Now        time.Time // in the device's time zone, which texts use
 	ClockWrong bool      // Now cannot be trusted
 	Locks      []Lock    // currently held
-	// Before is the deployment whose change precedes this one in manifest order; empty: this one is
-	// next.
+	// Before is the deployment that must change first in manifest order; empty: none.
 	Before string
 }
 
@@ -67,8 +66,7 @@ const (
 	WaitsForTurn     ReasonCode = "turn"
 )
 
-// Reason is why a change waits: Code for programs, Text for people. Text does not repeat Code;
-// String has both.
+// Reason is why a change waits: Code for programs, Text for people; String combines them.
 type Reason struct {
 	Code ReasonCode
 	Text string
@@ -84,8 +82,7 @@ type Verdict struct {
 	Rejected bool
 	// Reasons are all reasons to wait.
 	Reasons []Reason
-	// Until is when to ask again: the earliest time at which a reason ends by itself; zero: none
-	// does.
+	// Until is when the first reason may end by itself, to ask again; zero: none does.
 	Until time.Time
 }
 

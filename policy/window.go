@@ -37,8 +37,7 @@ type Window struct {
 	zone       *time.Location
 }
 
-// Windows is a list of windows, open while any of them is. An empty list is never open; callers
-// decide what that means.
+// Windows is open while any window is. Callers decide what an empty list means; it is never open.
 type Windows []Window
 
 // ParseWindow reads a window: days, hours and the zone of the hours. Only the hours are required:
@@ -157,8 +156,7 @@ func parseTime(text string) (int, error) {
 	return t.Hour()*60 + t.Minute(), nil
 }
 
-// findZone looks a zone up in the system's database, which a small device may lack; UTC is always
-// known.
+// findZone uses the system's database, which a small device may lack; UTC is always known.
 func findZone(name string) (*time.Location, error) {
 	if name == "Local" {
 		return nil, errors.New(`time zone "Local" is not allowed: hours without a zone are local`)
@@ -212,8 +210,7 @@ func (ws Windows) at(t time.Time) (span, bool) {
 // span is a time from start until just before end.
 type span struct{ start, end time.Time }
 
-// spans returns the times around t for which a window is open, up to farthest ahead: in order,
-// without touching one another.
+// spans are the open times around t and up to farthest ahead: in order, without touching.
 func (ws Windows) spans(t time.Time) []span {
 	var all []span
 	for _, w := range ws {

@@ -68,8 +68,7 @@ func checkAll(tx *bolt.Tx) error {
 	return touchAll(tx)
 }
 
-// touchAll reads every key and the end of every value, including small buckets and values, which
-// bbolt's own check omits.
+// touchAll reads all keys and values, including the small ones that bbolt's own check omits.
 func touchAll(tx *bolt.Tx) error {
 	return tx.ForEach(func(_ []byte, b *bolt.Bucket) error { return touch(b) })
 }

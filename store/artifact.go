@@ -10,8 +10,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// chunkSize bounds the values that artifacts are cut into, and thus the runs of free pages that
-// bbolt must find.
+// chunkSize bounds values, and thus the runs of free pages that bbolt must find.
 const chunkSize = 256 << 10
 
 // Artifact returns the bytes whose digest is d. It fails with ErrNotFound, or with ErrCorrupt when

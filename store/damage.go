@@ -37,8 +37,7 @@ func parseDamage(record []byte) (Damage, bool) {
 	return Damage{time.Unix(at, 0).UTC(), text, kept}, whole && err == nil
 }
 
-// Damage returns the last rebuild; false: there was none, or an operator dismissed it by deleting
-// Kept.
+// Damage returns the last rebuild; false: none, or an operator deleted Kept to dismiss it.
 func (s *Store) Damage() (Damage, bool) {
 	record, set, err := s.Setting(settingDamage)
 	if err != nil || !set {
@@ -66,8 +65,7 @@ func (s *Store) Guard(ctx context.Context) error {
 	}
 }
 
-// guard calls f, which uses the database. A failure of bbolt is an error now and in every later
-// call.
+// guard calls f, which uses the database. Once bbolt failed, all later calls fail too.
 func (s *Store) guard(f func() error) error {
 	if damage, unusable := s.broke(); unusable {
 		return damage
@@ -79,8 +77,7 @@ func (s *Store) guard(f func() error) error {
 	return err
 }
 
-// broke returns the damage of the open database, nil for none, and whether bbolt must no longer be
-// used.
+// broke returns the database's damage, or nil, and whether bbolt must no longer be used.
 func (s *Store) broke() (damage error, unusable bool) {
 	s.breaking.Lock()
 	defer s.breaking.Unlock()

@@ -7,8 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Deployments returns all deployments in order of id. The error names unreadable ones and comes
-// with the others.
+// Deployments returns all deployments by id. The error names unreadable ones; the rest come too.
 func (s *Store) Deployments() ([]Deployment, error) {
 	var (
 		deployments []Deployment

@@ -14,8 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// ErrNoRoom reports that incoming data reached its bound, or that more would leave too little of
-// the file system to others.
+// ErrNoRoom: incoming data reached its bound, or would leave too little room to others.
 var ErrNoRoom = errors.New("no room")
 
 const (

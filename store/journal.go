@@ -42,8 +42,7 @@ type Entry struct {
 	Revision   digest.Digest `json:"revision,omitempty"`
 	Version    uint64        `json:"version,omitempty"` // of a manifest
 	By         string        `json:"by,omitempty"`      // who did it; empty: the agent
-	// Text is one line for people. In all texts, excess length is cut and unprintable characters
-	// are replaced.
+	// Text is one line for people. Texts are cut at their bounds and made printable.
 	Text string `json:"text,omitempty"`
 	// Chain is assigned by the store, see Entry.Link.
 	Chain digest.Digest `json:"chain"`
@@ -230,8 +229,7 @@ func verifyEnds(last Mark, ends journalEnds, kept *journalEnds) error {
 	return nil
 }
 
-// OnAppend registers told for every entry appended from now on: in order, once durable, and under
-// the rules of Options.OnCommit.
+// OnAppend calls told for each new entry: in order, once durable, as Options.OnCommit.
 func (s *Store) OnAppend(told func(Entry)) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -309,8 +307,7 @@ func (j *journal) open(tx *bolt.Tx) error {
 	return nil
 }
 
-// keep writes the file if it differs. It may fail, on a full disk for example: the next entry
-// writes it again.
+// keep writes the file if it differs. After a failure the next entry writes it.
 func (j *journal) keep(ends journalEnds) {
 	if j.kept != nil && *j.kept == ends {
 		return
@@ -353,8 +350,7 @@ type appended struct {
 	count, size int
 }
 
-// append adds entries at the end and keeps the journal bounded. Nothing already in the journal
-// makes it fail.
+// append adds entries and keeps the journal bounded. Its present content never makes it fail.
 func (j *journal) append(tx *bolt.Tx, entries []Entry) (*appended, error) {
 	if len(entries) == 0 {
 		return nil, nil

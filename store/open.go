@@ -37,13 +37,11 @@ const (
 	// pageSize stays at a sector's size whatever the system's page size or the cost of a commit:
 	// below it a torn write could destroy both meta pages at once.
 	pageSize = 4096
-	// mapSize is the address space mapped at the start: while the file fits, growing it does not
-	// wait for readers.
+	// mapSize is mapped at the start: growing a file within it does not wait for readers.
 	mapSize = 8 << 20
 	// growth is the step in which the file grows.
 	growth = 128 << 10
-	// maxSize turns unbounded growth into an error before the disk is full, and keeps the mapping
-	// within a 32-bit address space.
+	// maxSize stops growth before the disk is full and beyond a 32-bit address space.
 	maxSize = 512 << 20
 )
 
@@ -208,8 +206,7 @@ func Check(apart Apart, path string) error {
 	return err
 }
 
-// openBolt opens the file with this package's settings, and turns all complaints of bbolt about a
-// damaged file into ErrCorrupt.
+// openBolt opens the file. All complaints of bbolt about a damaged one become ErrCorrupt.
 func openBolt(path string, readOnly bool) (db *bolt.DB, file *os.File, err error) {
 	if readOnly {
 		switch info, err := os.Stat(path); {

@@ -97,8 +97,7 @@ func (s *Store) DroppedReports() int64 {
 	return s.dropped.Load()
 }
 
-// AckReports deletes the reports with these sequences in one transaction. Unknown sequences are
-// ignored.
+// AckReports deletes these reports in one transaction, and ignores unknown sequences.
 func (s *Store) AckReports(sequences ...uint64) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()

@@ -54,8 +54,7 @@ func (f files) existed() bool {
 	return false
 }
 
-// replace builds the database in a temporary file and renames it. If there is little space it omits
-// what can be fetched again.
+// replace builds and renames the database. If space is short it omits what can be fetched again.
 func (f files) replace(apart Apart, old bool, damage *Damage) error {
 	type way struct{ read, keep bool } // the old one
 	ways := []way{{false, false}}
@@ -166,8 +165,7 @@ const (
 	maxArtifact = 128 << 20
 )
 
-// from reads a database apart, one bucket at a time: a crash of the reader costs only the rest of
-// that bucket.
+// from reads apart, one bucket at a time: a crash costs only the rest of that bucket.
 func (s *salvage) from(apart Apart, path string) error {
 	for _, bucket := range append(buckets(), bucketJournal, bucketMeta) {
 		out, err := apart("read", path, bucket)

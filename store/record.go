@@ -68,8 +68,7 @@ type Revision struct {
 	Version uint64 `json:"version,omitempty"`
 	// Staged is empty until every byte of the revision is on the device.
 	Staged []Staged `json:"staged,omitempty"`
-	// Summary holds findings of staging; nil: not staged, or staged by an earlier version of this
-	// program.
+	// Summary holds findings of staging; nil: not staged, or by an earlier version of this program.
 	Summary *Summary `json:"summary,omitempty"`
 }
 
@@ -99,11 +98,9 @@ type Deployment struct {
 	ID string `json:"-"`
 	// Phase is a state of the agent's state machine, opaque here.
 	Phase string `json:"phase"`
-	// Place is its position in the manifest, from 1; 0: not listed, or an earlier version of this
-	// program made the record.
+	// Place in the manifest, from 1; 0: not listed, or recorded by an earlier version.
 	Place int `json:"place,omitempty"`
-	// Name is that in the document of Desired; empty: none readable, or an earlier version of this
-	// program made the record.
+	// Name in the document of Desired; empty: unreadable, or recorded by an earlier version.
 	Name string `json:"name,omitempty"`
 	// Desired is what should run.
 	Desired Revision `json:"desired"`
@@ -114,8 +111,7 @@ type Deployment struct {
 	// Return is the way back after a failed attempt to apply Desired, while Active does not run or,
 	// if nothing has worked yet, while something still does; opaque here.
 	Return string `json:"return,omitempty"`
-	// Found: the record was lost and made again while part of the deployment was running, and no
-	// revision has worked since.
+	// Found: the record was lost and made again while something ran; no revision has worked since.
 	Found bool `json:"found,omitempty"`
 	// Attempts counts how often applying Desired was started.
 	Attempts int `json:"attempts,omitempty"`

@@ -19,8 +19,7 @@ const (
 	// roomSize is reserved for the database beyond what it uses: some two hundred pages, of which a
 	// small transaction takes six and gives as many back.
 	roomSize = 1 << 20
-	// roomStep is the step of the reservation, so that not every transaction that enlarges the
-	// database extends it.
+	// roomStep is added at once, so that few transactions extend the reserve.
 	roomStep = 256 << 10
 )
 

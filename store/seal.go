@@ -46,8 +46,7 @@ func sumOf(bucket string, key, value []byte) uint64 {
 	return sum.Sum64()
 }
 
-// sealed returns a record as stored. Artifacts have digests instead of a sum, and entries of the
-// journal their chain.
+// sealed adds a record's sum. Artifacts have digests instead, and journal entries their chain.
 func sealed(bucket string, key, value []byte) []byte {
 	return binary.BigEndian.AppendUint64(slices.Clip(value), sumOf(bucket, key, value))
 }
@@ -68,8 +67,8 @@ func sumIn(stored []byte) uint64 {
 	return binary.BigEndian.Uint64(stored[len(stored)-sumSize:])
 }
 
-// seal shows that no record is missing, and covers what has no checksum of its own. It begins with
-// the schema in every schema.
+// seal covers all records together, to show missing ones. It begins with the schema, in every
+// version.
 type seal struct {
 	schema uint32
 	sum    uint64 // of the sums of all sealed records, and of the keys of all artifacts

@@ -93,11 +93,9 @@ import (
 var (
 	// ErrNotFound reports that there is no such record or artifact.
 	ErrNotFound = errors.New("not found")
-	// ErrCorrupt reports that stored bytes are not what was written, or that an artifact does not
-	// match its digest.
+	// ErrCorrupt: stored bytes are not what was written, or an artifact does not match its digest.
 	ErrCorrupt = errors.New("corrupt")
-	// ErrAside reports that a change is durable, but its copy of the accepted manifest was not
-	// written.
+	// ErrAside: a change is durable, but its copy of the accepted manifest was not written.
 	ErrAside = errors.New("not kept beside the database")
 	// ErrLocked reports that another process has the database open.
 	ErrLocked = errors.New("database is in use by another process")
@@ -133,8 +131,7 @@ type Store struct {
 	room     *room
 	onCommit func(verb string)
 
-	// writing is held from the comparison with stored data to the end of the transaction. Readers
-	// do not take it.
+	// writing is held from the comparison with stored data to the end of the transaction.
 	writing sync.Mutex
 	copying sync.Mutex // held while a copy has a name
 	// settingsBehind: the copy of the settings has yet to be written.

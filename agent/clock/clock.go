@@ -23,8 +23,7 @@ import (
 	"time"
 )
 
-// tolerance is how far the system's clock may be behind the bound without counting as wrong:
-// servers differ by seconds.
+// tolerance is how far the system's clock may be behind the bound: servers differ by seconds.
 const tolerance = time.Minute
 
 // Clock is a clock with a lower bound. It is safe for concurrent use.
@@ -93,6 +92,5 @@ func (c *Clock) bound(now time.Time) time.Time {
 	return c.floor.Add(max(now.Sub(c.anchor), 0))
 }
 
-// monotonic reports whether a time has a monotonic reading, which makes differences correct even if
-// the clock was set in between.
+// monotonic reports whether differences of t are correct even if the clock was set in between.
 func monotonic(t time.Time) bool { return t != t.Round(0) }

@@ -37,8 +37,7 @@ type Backend interface {
 	Backup(ctx context.Context) (*os.File, error)
 	// Capabilities returns the wire document that is, or would be, reported.
 	Capabilities(ctx context.Context) (json.RawMessage, error)
-	// Subscribe delivers events until the returned function is called. A slow subscriber loses
-	// events.
+	// Subscribe delivers events until the function is called; a slow subscriber loses some.
 	Subscribe() (<-chan Event, func())
 	// Metrics returns all metrics in the text format of Prometheus.
 	Metrics(ctx context.Context) ([]byte, error)
@@ -55,8 +54,7 @@ type Projects interface {
 	// Exec runs a command in a container of a project until it or ctx ends, and returns its exit
 	// code. With an error, a code above 0 is a shell's code for a command that cannot be run.
 	Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error)
-	// ComposeUp starts the project and returns once it runs. notify is called from one goroutine at
-	// a time.
+	// ComposeUp returns once the project runs. Calls of notify do not overlap.
 	ComposeUp(ctx context.Context, r ComposeRequest, notify func(Event)) error
 	// ComposePull only pulls the images of a project.
 	ComposePull(ctx context.Context, r ComposeRequest, notify func(Event)) error

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// Pending is a change that waits, or that the site rejected: its effects, as far as it is staged,
-// and why it waits.
+// Pending is a waiting or rejected change: its effects, as far as staged, and why it waits.
 type Pending struct {
 	Kind     string `json:"kind"`             // install, update or remove
 	Revision string `json:"revision"`         // names the change in an answer: digest of the document that it leads to or, for a removal, away from

@@ -142,8 +142,7 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest, w io.Writer) error {
 	return c.copy(ctx, within(r.Project)+"/logs?"+r.query().Encode(), w)
 }
 
-// within returns the base of routes about containers: a Compose project's, or a deployment's if
-// project is empty.
+// within is the base of routes about a project's containers; empty: about deployments.
 func within(project string) string {
 	if project != "" {
 		return "/v1/compose"
@@ -294,8 +293,7 @@ func failureOf(res *http.Response) error {
 	return &refusal{f.Error, res.StatusCode}
 }
 
-// refusal is an unsuccessful answer in the agent's own words. Its code maps to the errors that a
-// Backend returns.
+// refusal is an unsuccessful answer in the agent's words. It matches the Backend's errors.
 type refusal struct {
 	text string
 	code int

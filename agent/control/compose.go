@@ -13,8 +13,7 @@ const maxSeconds = 3600
 
 var errNoProject = fmt.Errorf("%w: project is missing", ErrInvalid)
 
-// ComposeRequest runs a Compose project without a WFM. Paths are absolute on the device, and read
-// by the agent.
+// ComposeRequest runs a project without a WFM. Paths are absolute, on the device.
 type ComposeRequest struct {
 	Project     string            `json:"project"`
 	File        string            `json:"file,omitempty"`

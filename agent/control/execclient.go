@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 )
 
-// Exec runs a command in a container and returns its exit code. A blocked reader of Stdin may
-// remain after Exec returns.
+// Exec runs a command in a container and returns its exit code. A blocked read of Stdin may outlive
+// it.
 func (c *Client) Exec(ctx context.Context, r ExecRequest, s ExecStreams) (int, error) {
 	path := within(r.Project) + "/exec"
 	if r.Detach {

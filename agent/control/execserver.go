@@ -20,8 +20,7 @@ const (
 	maxExecError = 4 << 10
 )
 
-// exec takes over the connection, which speaks ExecProtocol from then on. The command lives as long
-// as the connection.
+// exec switches the connection to ExecProtocol. The command lives as long as the connection.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) error {
 	var req ExecRequest
 	if err := parseBody(r, &req); err != nil {
@@ -93,8 +92,8 @@ func (s *Server) execute(ctx context.Context, r *http.Request, req ExecRequest, 
 	return code, err
 }
 
-// receive passes on the caller's frames until the caller is gone or breaks the protocol. It never
-// waits for the command.
+// receive passes on frames until the caller is gone or breaks the protocol. It never waits for the
+// command.
 func receive(from io.Reader, in *execInput, resize chan Size) error {
 	buf := make([]byte, maxFrame)
 	for {
@@ -183,8 +182,7 @@ func (i *execInput) take(p []byte) (int, error) {
 	return n, nil
 }
 
-// detach runs a command in the background until it or the server ends. An immediate error is the
-// answer.
+// detach runs a command until it or the server ends, and answers an immediate error.
 func (s *Server) detach(w http.ResponseWriter, r *http.Request, req ExecRequest) error {
 	// The command outlives the request and ends with the server.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))

@@ -24,8 +24,7 @@ const (
 	// an environment; maxAnyonesBytes that of others.
 	maxRequestBytes = 1 << 20
 	maxAnyonesBytes = 16 << 10
-	// maxTransfer is how long a caller may take to send a body or receive an answer; maxLag, to
-	// receive the next event.
+	// maxTransfer bounds sending a body and receiving an answer; maxLag, receiving an event.
 	maxTransfer = 10 * time.Second
 	maxLag      = 30 * time.Second
 )
@@ -187,8 +186,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener, ticks <-chan time.Time
 	}
 }
 
-// stop ends all requests. The context of Run is done for them; what still runs after the grace
-// period is cut off.
+// stop ends all requests, whose context is done, and cuts off what outlives the grace period.
 func (s *Server) stop(ctx context.Context) {
 	grace, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -471,8 +469,7 @@ type flushWriter struct {
 	lag time.Duration
 }
 
-// newFlushWriter returns a writer whose reader may lag behind by lag; 0: without limit, for a
-// person who reads page by page.
+// newFlushWriter returns a writer whose reader may lag by lag; 0: no limit, for paging by a person.
 func newFlushWriter(w http.ResponseWriter, lag time.Duration) *flushWriter {
 	f := &flushWriter{w: w, c: http.NewResponseController(w), lag: lag}
 	if lag == 0 {

@@ -57,8 +57,7 @@ type Mistake struct {
 	Text   string    `json:"text"`
 }
 
-// Damage describes damaged records. It is shown for 30 days, or until the file with them is
-// deleted.
+// Damage describes damaged records, for 30 days or until the file with them is deleted.
 type Damage struct {
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
@@ -83,12 +82,10 @@ type WFMStatus struct {
 	LastError   string    `json:"lastError,omitempty"` // of the last poll; empty when it succeeded
 	Refused     string    `json:"refused,omitempty"`   // why the manifest that the WFM publishes now was refused
 
-	// RefusedManifest is that manifest, if it was refused only for its version and can be accepted
-	// with a RollbackRequest.
+	// RefusedManifest is that manifest if refused only for its version: see RollbackRequest.
 	RefusedManifest *RefusedManifest `json:"refusedManifest,omitempty"`
 
-	// Waiting is what the next poll waits for: interval, backoff, refused, retired, window, silence
-	// or downtime.
+	// Waiting is why: interval, backoff, refused, retired, window, silence or downtime.
 	Waiting       string    `json:"waiting,omitempty"`
 	SilentUntil   time.Time `json:"silentUntil,omitzero"`   // the WFM asked not to be called before
 	ClosedUntil   time.Time `json:"closedUntil,omitzero"`   // no window is open for polls before
@@ -121,8 +118,7 @@ type TrustBundleStatus struct {
 	LastError   string    `json:"lastError,omitempty"`
 }
 
-// RefusedManifest is a manifest whose version is not greater than the accepted one, and its effect
-// on the deployments.
+// RefusedManifest has a version not greater than the accepted one; the lists give its effect.
 type RefusedManifest struct {
 	Since       time.Time `json:"since,omitzero"`     // when this agent first saw such a manifest
 	Accepted    uint64    `json:"accepted,omitempty"` // version that is accepted

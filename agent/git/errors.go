@@ -64,8 +64,7 @@ func (e *Error) Answered() bool {
 	return false
 }
 
-// Retry reports whether asking again soon makes sense, as wfm.Retry does. Git gives no time to
-// wait.
+// Retry reports whether to ask again soon, as wfm.Retry. Git gives no time to wait.
 func (e *Error) Retry() (retryable bool, after time.Duration) {
 	return (e.Reason == Unreachable || e.Reason == Untrusted) && !errors.Is(e.Err, context.Canceled), 0
 }
@@ -144,8 +143,7 @@ func (e *exitError) Error() string {
 	return "git: " + text
 }
 
-// own returns git's own messages, without those of the server and without URLs, whose words mean
-// nothing here.
+// own returns git's own messages, without the server's and without URLs, whose words mislead.
 func (e *exitError) own() string {
 	var b strings.Builder
 	for line := range strings.Lines(e.stderr) {

@@ -84,8 +84,7 @@ func environment(path, home string) []string {
 	}
 }
 
-// setting is one value of git's configuration. In the environment it overrides a repository's own,
-// and shows in no process list.
+// setting is given in the environment: it overrides a repository's, and shows in no process list.
 type setting struct{ key, value string }
 
 // settings apply to every command.

@@ -163,8 +163,7 @@ type report struct {
 	body []byte // nil: delete the document
 }
 
-// push creates a commit on its base and pushes it. The error is errOvertaken if the branch is no
-// longer at the base.
+// push makes a commit on its base and pushes it, or returns errOvertaken if the branch moved on.
 func (r *Reports) push(ctx context.Context, a access, c report) error {
 	s := r.source
 	op := fmt.Sprintf("push to branch %s of %s", s.options.Branch, s.url)
@@ -216,8 +215,7 @@ func pushed(op string, err error) error {
 	return explain(op, err, Unreachable)
 }
 
-// script describes a commit to git fast-import: its base, with the device's folder as last reported
-// and one document changed.
+// script is git fast-import's input: the base with the device's last folder and one change.
 func (r *Reports) script(ctx context.Context, c report) string {
 	s := r.source
 	var b strings.Builder

@@ -17,8 +17,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// history is how many commits of the branch are fetched to compute versions. Changing it changes
-// versions, see order.
+// history is how many commits are fetched. Changing it changes versions, see order.
 const history = 32
 
 const tipRef = "refs/margolite/tip"
@@ -203,8 +202,7 @@ func (s *Source) sweep() error {
 	return nil
 }
 
-// wasCutOff reports that git was killed for writing too much: nothing else leaves an incomplete
-// pack of exactly that size.
+// wasCutOff reports that git wrote too much: nothing else leaves an incomplete pack that large.
 func (s *Source) wasCutOff() bool {
 	halves, _ := os.ReadDir(filepath.Join(s.copyDir(), "objects", "pack")) // none if unreadable
 	return slices.ContainsFunc(halves, func(file fs.DirEntry) bool {
@@ -294,8 +292,8 @@ func (s *Source) files(ctx context.Context, commit string) (all []entry, err err
 	return all, nil
 }
 
-// checkGone refuses a commit without anything below a folder, unless it was emptied on purpose; see
-// the package documentation.
+// checkGone refuses an empty folder unless it was emptied on purpose; see the package
+// documentation.
 func (s *Source) checkGone(ctx context.Context, commit, folder string) error {
 	rest, err := s.git.ask(ctx, s.local("ls-tree", "--name-only", commit), "")
 	switch {

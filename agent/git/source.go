@@ -38,15 +38,13 @@ type Options struct {
 	CA string
 	// Certificate and Key are PEM files that authenticate the device to the server; empty: none.
 	Certificate, Key string
-	// Dir is the work folder, created with mode 0700 if missing. It is a cache for this Source
-	// only.
+	// Dir is the work folder, a cache of this Source only. It is created with mode 0700.
 	Dir string
 	// Limits bound the device's work. Bundle bounds the packed last commits of the branch: the work
 	// folder may briefly hold three times that. Expanded bounds all YAML files below the folders,
 	// Entries the files of every kind below one folder.
 	Limits wfm.Limits
-	// Timeout bounds the wait for the branch's commit, and how long a transfer may be slow; 0: 30
-	// s.
+	// Timeout bounds the look-up of the branch, and a transfer's slow phases; 0: 30 s.
 	Timeout time.Duration
 	Logger  *slog.Logger     // receives warnings about tolerated problems
 	Now     func() time.Time // the present, to warn about commits from the future
@@ -79,8 +77,7 @@ type Source struct {
 	}
 }
 
-// New returns a source without any request or write. A missing git shows with the first use, and
-// with Check.
+// New makes no request and writes nothing. A missing git shows on first use, and with Check.
 func New(o Options) (*Source, error) {
 	u, err := margo.HTTPS(strings.TrimPrefix(o.URL, "git+"))
 	switch {
@@ -295,8 +292,7 @@ func (s *Source) read(ctx context.Context, commit string) (*wfm.Manifest, error)
 	return &wfm.Manifest{StateManifest: m, Raw: raw, ETag: quote(commit), Digest: digest.FromBytes(raw)}, nil
 }
 
-// blob is the prefix of a document's URL in a manifest, followed by the object's id, which no later
-// commit can change.
+// blob and the object's id form a document's URL in a manifest, which no later commit can change.
 const blob = "blob/"
 
 // deployments reads the files and returns references to the deployments among them, ordered by id.

@@ -104,8 +104,7 @@ func (r Rules) checked() Rules {
 	return r
 }
 
-// Configure replaces the rules. The next poll comes soon, even after failures, so that the operator
-// sees the effect.
+// Configure replaces the rules. The next poll comes soon, to show the operator their effect.
 func (p *Polls) Configure(m Moment, r Rules) {
 	p.rules, p.reason = r.checked(), Interval
 	p.Wake(m)
@@ -121,8 +120,7 @@ func (p *Polls) Wake(m Moment) {
 	p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
 }
 
-// Tell reports that the device has something to send: the next poll comes soon, unless the last one
-// failed or was refused.
+// Tell makes the next poll soon, to send a report, unless the last one failed or was refused.
 func (p *Polls) Tell(m Moment) {
 	if p.failures == 0 && p.reason == Interval {
 		p.due = min(p.due, m.Up+p.random.upTo(p.soon()))
@@ -177,8 +175,7 @@ func (p *Polls) interval() time.Duration {
 	return interval - p.random.upTo(interval/10)
 }
 
-// first bounds the wait after the first failure. It never exceeds the interval, which the WFM must
-// bear anyway.
+// first bounds the wait after the first failure: never above the interval, which a WFM must bear.
 func (p *Polls) first() time.Duration { return min(p.rules.Interval, firstFailure) }
 
 // bound doubles first with each failure after the first, up to the maximum.

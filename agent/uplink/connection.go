@@ -14,8 +14,7 @@ import (
 	"github.com/margolite/margolite/agent/wfm"
 )
 
-// connection is common to all ways to the interface of a WFM: a client built from files, and
-// rebuilt when one is replaced.
+// connection is common to the ways to a WFM's interface: a client, rebuilt when its files change.
 type connection struct {
 	still
 	device  Device
@@ -50,8 +49,7 @@ func (c *connection) open(context.Context) (api, error) {
 	return now.client, nil
 }
 
-// follow returns a link for the present files and records or, if any is wrong, the former link. The
-// caller holds opening.
+// follow returns a link for the files or, if any is wrong, the former. The caller holds opening.
 func (c *connection) follow() (*link, error) {
 	var seen strings.Builder // changes when a file or its permissions do
 	for _, name := range c.files {

@@ -126,8 +126,7 @@ func (w *mutual) run(ctx context.Context) error {
 	return w.bundles.Run(ctx)
 }
 
-// client returns the options common to the clients of all ways: everything but the WFM's
-// authentication.
+// client returns the options common to all ways: all but the WFM's authentication.
 func (d Device) client(o Options, url string) wfm.Options {
 	return wfm.Options{
 		URL: url, Authorization: o.Authorization.header(), Strict: o.Strict,

@@ -16,8 +16,7 @@ const (
 	timeSetting   = "time"         // Unix seconds of the last certain time
 )
 
-// PassingSettings names records that change by themselves and can be found out again, see
-// [store.Options].
+// PassingSettings change by themselves and can be found out again, see [store.Options].
 func PassingSettings() []string { return []string{timeSetting} }
 
 // LastingSettings names records that must never go back to an earlier state, and ClientSettings
@@ -74,8 +73,7 @@ func (c client) keep(r Records) error {
 // that is at most this much older.
 const keepTimeEvery = 24 * time.Hour
 
-// KnownTime returns the last certain time, a lower bound of the present for the next start; zero
-// before the first.
+// KnownTime is the last certain time, a lower bound for the next start; zero before the first.
 func KnownTime(r Records) (time.Time, error) {
 	record, known, err := r.Setting(timeSetting)
 	if err != nil || !known {

@@ -135,8 +135,7 @@ func (w *repository) report(ctx context.Context, request func(api) error) error 
 	if err == nil {
 		return nil
 	}
-	// A 404 may mean an unknown device or an unknown deployment. The answer to a poll tells, and
-	// nothing else polls this WFM.
+	// A 404 may mean the device or the deployment. A poll tells; nothing else polls this WFM.
 	var answered *wfm.Error
 	if _, signs := w.reports.(*signed); signs && errors.As(err, &answered) && answered.Status == http.StatusNotFound {
 		_ = ask(ctx, w.reports, func(a api) error {

@@ -11,8 +11,7 @@ import (
 // from more than half a minute in the future.
 const tolerance = 20 * time.Second
 
-// skewOf says how far the device's clock, which shows now, differs from the WFM's; empty:
-// negligible.
+// skewOf compares the device's clock, which shows now, with the WFM's; empty: no matter.
 func skewOf(c *wfm.Client, now time.Time) string {
 	behind, _ := c.ServerLag(now)
 	if behind.Abs() <= tolerance {

@@ -23,8 +23,7 @@ import (
 // Options say where the WFM is, and how it and the device identify each other. Fields that do not
 // apply to the chosen way are empty.
 type Options struct {
-	// URL is the base of the WFM's interface or, with the prefix git+, the repository of the
-	// desired state.
+	// URL is the base of the WFM's interface or, after git+, the repository of the desired state.
 	URL      string         `yaml:"url" is:"source?"`
 	Revision margo.Revision `yaml:"revision" one:"1.0.0-rc.3 1.0.0-rc.2 1.0.0-rc.1"`
 
@@ -47,8 +46,7 @@ type Options struct {
 	Reports string `yaml:"reports" is:"baseURL?" with:"git"` // with a repository: base URL of a WFM for reports; empty: none are sent
 }
 
-// Service is how the trust bundle's server is found and authenticated: by anchors and its name, or
-// by pins.
+// Service locates and authenticates the trust bundle's server: by anchors and name, or by pins.
 type Service struct {
 	Discovery string        `yaml:"discovery" is:"documentURL?" with:"svid"`       // https URL of the discovery document; empty: there is none
 	Pins      []string      `yaml:"pins" is:"pin" most:"16" with:"service"`        // base64 SHA-256 of a SubjectPublicKeyInfo
@@ -126,8 +124,7 @@ type api interface {
 
 // way is one kind of uplink. Its methods may be called concurrently.
 type way interface {
-	// open returns the WFM for one request. It loads replaced files, and onboards the device if
-	// necessary.
+	// open returns the WFM for one request. It reloads replaced files, and onboards the device.
 	open(ctx context.Context) (api, error)
 	// ended receives the outcome of each request, and may explain it further.
 	ended(err error) error

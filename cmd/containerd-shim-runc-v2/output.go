@@ -50,8 +50,7 @@ func (o *output) paths() (stdout, stderr string) {
 	return o.path(log.Stdout), stderr
 }
 
-// keep reads the pipes until they have no writer. The goroutines end with the container's last
-// process, or with this one.
+// keep reads the pipes until no writer is left, or this process ends.
 func (o *output) keep(w *log.Writer) {
 	o.log = w
 	var reading sync.WaitGroup

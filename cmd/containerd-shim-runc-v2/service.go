@@ -23,8 +23,7 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// drainTimeout is how long the deletion of a task waits for its last lines, still within this
-// process.
+// drainTimeout bounds the wait for a deleted task's last lines, still within this process.
 const drainTimeout = 2 * time.Second
 
 // idleTimeout is how long a shim without a task waits for one. containerd asks for the first at
@@ -163,8 +162,7 @@ func (s *service) RegisterTTRPC(server *ttrpc.Server) error {
 	return nil
 }
 
-// Create undoes a creation whose requester is gone: a restarted containerd that did not find the
-// task has given up the shim.
+// Create undoes a creation whose requester is gone: a restarted containerd gave up the shim.
 func (s *service) Create(ctx context.Context, r *tasks.CreateTaskRequest) (*tasks.CreateTaskResponse, error) {
 	over, err := s.begin(r.ID)
 	if err != nil {

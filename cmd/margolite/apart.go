@@ -19,8 +19,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// Limits of the process that reads a damaged database. A sound one stays far below: half a gigabyte
-// takes a tenth of the memory.
+// Limits of the process that reads a damaged database. A sound one of 512 MiB needs a tenth of the
+// memory.
 const (
 	apartDeadline = 2 * time.Minute
 	apartMemory   = 256 << 20

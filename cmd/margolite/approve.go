@@ -53,8 +53,7 @@ func (c *cli) answer(f *command.Flags, d *decision) command.Action {
 	})
 }
 
-// decideOne answers the change of one deployment: that to the named revision or else the pending
-// one.
+// decideOne answers a deployment's change to the named revision, else the pending one.
 func (c *cli) decideOne(ctx context.Context, client *control.Client, d decision, names []string) error {
 	revision := ""
 	if len(names) > 1 {

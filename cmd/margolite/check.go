@@ -69,8 +69,7 @@ func (f *findings) judge(object string, err error, mend, text string) {
 	f.fine(object, text)
 }
 
-// check shows whether this device can do the job: one line per aspect, and how to fix what is
-// missing.
+// check shows whether this device can do the job: a line per aspect, with the fix.
 func (c *cli) check(f *command.Flags) command.Action {
 	c.jsonFlag(f)
 	return func(ctx context.Context, _ []string) error {
@@ -179,8 +178,7 @@ func (f *findings) kernel() {
 	}
 }
 
-// firewall checks how the device's own firewall affects workloads, which work without what it
-// drops.
+// firewall checks what the device's own firewall drops, which workloads can do without.
 func (f *findings) firewall(ctx context.Context) {
 	advice, err := network.Advice(ctx)
 	if err != nil {
@@ -219,8 +217,7 @@ func (f *findings) preload(cfg *config.Config) {
 	}
 }
 
-// keys checks whether packages can be verified, if the configuration names the keys: documents may
-// name a key, but few do.
+// keys checks the configured keys, if any: documents may name a key, but few do.
 func (f *findings) keys(cfg *config.Config) {
 	const object = "policy.keys"
 	if len(cfg.Policy.Keys) == 0 {

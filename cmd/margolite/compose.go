@@ -14,8 +14,7 @@ import (
 	"github.com/margolite/margolite/cmd/command"
 )
 
-// compose runs a Compose file without a WFM: through a running agent, otherwise with the same
-// runtime in this process.
+// compose runs a Compose file without a WFM: through a running agent, else in this process.
 func (c *cli) compose(f *command.Flags) command.Action {
 	c.composeFlags(f) // as in compose -f FILE up
 	var names []string
@@ -40,8 +39,7 @@ type reached struct {
 	supervise func(ctx context.Context) error
 }
 
-// withProjects calls do with the running agent, otherwise with a runtime in this process that
-// leaves the containers running.
+// withProjects uses a running agent, else a runtime in this process that leaves containers running.
 func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	client, cfg, err := c.client()
 	if err != nil {

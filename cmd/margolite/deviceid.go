@@ -17,8 +17,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// deviceOf returns this device's identity: from the configuration, else the id generated for it,
-// else from the machine.
+// deviceOf is this device's identity: configured, else generated earlier, else the machine's.
 func deviceOf(ctx context.Context, cfg *config.Config) (agent.Device, error) {
 	return deviceAs(cfg, "/", discover(ctx, cfg, "/"))
 }

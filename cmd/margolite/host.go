@@ -31,8 +31,7 @@ var hostPrograms = []string{"containerd-shim-runc-v2", "margolite-init", "margol
 
 var errNoHost = errors.New("cannot enter the namespaces of the host from this container")
 
-// leaveImage runs the command on the host if this program is in a container image; it then returns
-// only on failure.
+// leaveImage continues on the host if this program is in an image; it then returns only on failure.
 func (c *cli) leaveImage(args []string) error {
 	dir, ok := lookup(c.env, hostDirEnv)
 	if !ok {
@@ -60,8 +59,7 @@ func enterHost(dir string, args, env []string) error {
 	if err != nil {
 		return err
 	}
-	// Never unlocked: this thread gets other namespaces than the process, and the next program
-	// starts with it.
+	// Never unlocked: the next program starts with this thread, which gets other namespaces.
 	runtime.LockOSThread()
 	if err := joinHost(); err != nil {
 		return command.Hint(err, "start the container with --privileged and --pid=host, as root and without user namespaces")
@@ -119,8 +117,7 @@ func joinHost() error {
 	if os.SameFile(own, host) {
 		return fmt.Errorf("%w: process 1 is in this container", errNoHost)
 	}
-	// Threads share a root directory, and a process that shares one may not enter a mount
-	// namespace.
+	// A thread that shares its root directory may not enter a mount namespace.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("%w: %w", errNoHost, err)
 	}
@@ -143,8 +140,7 @@ func joinHost() error {
 	return nil
 }
 
-// installPrograms writes programs into dir, each atomically and durably. Two containers may start
-// at the same time.
+// installPrograms writes programs atomically and durably. Two containers may start at once.
 func installPrograms(programs map[string]*os.File, dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil { // like the state directory, its usual parent
 		return err
@@ -170,8 +166,7 @@ func installPrograms(programs map[string]*os.File, dir string) error {
 	return lock.Sync()
 }
 
-// sameContent reports whether the file at path has the wanted content. An unreadable one counts as
-// different and is replaced.
+// sameContent compares the file at path with the wanted one. An unreadable file differs.
 func sameContent(path string, wanted *os.File) bool {
 	file, err := os.Open(path)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/margolite/margolite/runtime/log"
 )
 
-// stopGrace bounds a stop, then the process is cut off: the agent may be killed at any moment, and
-// workloads do not need it.
+// stopGrace bounds a stop: the agent may be killed at any moment, and workloads do not need it.
 const stopGrace = 15 * time.Second
 
 func main() {

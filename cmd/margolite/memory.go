@@ -16,8 +16,7 @@ import (
 )
 
 const (
-	// gcPercent is the allowed garbage in percent of live memory: half of Go's default. An idle
-	// agent has little to collect.
+	// gcPercent is half of Go's default: an idle agent has little to collect.
 	gcPercent = 50
 	// ownShare is the fraction of the machine's memory that heap and stacks may have before garbage
 	// collection works harder, and leastOwn a minimum: with 16 MiB, a thousand deployments at once
@@ -28,8 +27,7 @@ const (
 	restAfter = 10 * time.Second
 )
 
-// boundMemory adapts a process that runs containerd to the machine's memory. The user's GOGC and
-// GOMEMLIMIT take precedence.
+// boundMemory adapts a process with containerd to the machine. GOGC and GOMEMLIMIT take precedence.
 func (c *cli) boundMemory(ctx context.Context) {
 	if own, _ := lookup(c.env, "GOGC"); own == "" {
 		debug.SetGCPercent(gcPercent)
@@ -74,8 +72,7 @@ func (t *thrift) run(ctx context.Context) error {
 func (t *thrift) giveBack() {
 	debug.FreeOSMemory()
 	for _, s := range t.program {
-		// Not every kernel supports this (COLD since Linux 5.4), and locked pages stay; neither
-		// matters.
+		// Old kernels lack COLD (Linux 5.4), and locked pages stay; neither matters.
 		for _, advice := range []uintptr{unix.MADV_COLD, unix.MADV_DONTNEED} {
 			_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, advice)
 		}

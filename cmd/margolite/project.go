@@ -15,8 +15,7 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 )
 
-// composeFiles are the default names, looked for here and then in the directories above; overrides
-// are merged over them.
+// composeFiles are looked for here and in the directories above; overrides are merged over them.
 var (
 	composeFiles = []string{"compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.yml"}
 	overrides    = []string{"compose.override.yaml", "compose.override.yml", "docker-compose.override.yaml", "docker-compose.override.yml"}
@@ -25,8 +24,7 @@ var (
 // maxFiles bounds the Compose files of one project, as the agent does.
 const maxFiles = 16
 
-// composeProject is the project of the command line. Contents holds files that the agent cannot
-// read.
+// composeProject is the command line's project. Contents holds files that the agent cannot read.
 type composeProject struct {
 	compose.Options
 	envFiles command.Texts
@@ -97,8 +95,7 @@ func (c *cli) findProject(ctx context.Context) error {
 	return nil
 }
 
-// isOurs reports whether only this process can read a file: standard input, a pipe, or an open
-// file.
+// isOurs reports whether only this process can read a file: standard input, a pipe, or an open one.
 func isOurs(file string) bool {
 	info, err := os.Stat(file)
 	return file == "-" || strings.HasPrefix(file, "/dev/") || strings.HasPrefix(file, "/proc/") ||

@@ -281,8 +281,7 @@ func (r *restoration) stageIdentity() error {
 	return nil
 }
 
-// finishRestore moves a decided restore into place: only by renames, which can be repeated. The
-// database is last.
+// finishRestore moves a decided restore into place by repeatable renames, the database last.
 func finishRestore(state string) error {
 	staged := stagedDir(state)
 	dir, err := os.Open(staged)

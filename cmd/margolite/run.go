@@ -49,8 +49,7 @@ func (c *cli) run(ctx context.Context, _ []string) (err error) {
 	level := new(slog.LevelVar)
 	level.Set(cfg.Log.Level)
 	logger := newLogger(c, cfg, level)
-	// Libraries without a logger would bypass it, and a server can trigger their messages: net/http
-	// logs each unsolicited answer.
+	// Libraries would bypass it, and a server can trigger net/http's messages.
 	log.SetFlags(0)
 	log.SetOutput(slog.NewLogLogger(logger.Handler(), slog.LevelDebug).Writer())
 	manager.logger = logger

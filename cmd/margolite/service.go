@@ -15,16 +15,14 @@ import (
 // tellTimeout bounds how long a service manager may block a notification.
 const tellTimeout = time.Second
 
-// service is the service manager that started this process, if it supports sd_notify(3), as systemd
-// does.
+// service is the manager that started this process, if it supports sd_notify(3), as systemd does.
 type service struct {
 	conn     net.Conn      // nil: no notifications
 	watchdog time.Duration // it ends us unless notified within this; 0: never
 	logger   *slog.Logger
 }
 
-// openService finds the service manager, and removes its variables from the environment: shims must
-// not notify it.
+// openService finds the service manager and unsets its variables, so that shims do not notify it.
 func openService(env []string) *service {
 	s := &service{logger: slog.New(slog.DiscardHandler)}
 	socket, _ := lookup(env, "NOTIFY_SOCKET")

@@ -15,8 +15,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 )
 
-// plain removes from untrusted text what a terminal would obey: control characters, and marks that
-// change the text's direction.
+// plain removes control characters and marks that change direction from untrusted text.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsGraphic(r) {

@@ -88,8 +88,7 @@ func openWorkloads(ctx context.Context, cfg *config.Config, logger *slog.Logger,
 	return w, nil
 }
 
-// logKeeper is the program that keeps containers' output if the shim is not ours: the small one,
-// else this one.
+// logKeeper keeps containers' output if the shim is not ours: the small program, else this one.
 func (w *workloads) logKeeper() string {
 	if w.server != nil && w.server.OwnShim() {
 		return ""

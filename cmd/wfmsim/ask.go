@@ -104,8 +104,7 @@ func clearCommand(out io.Writer) command.Command {
 	}, nil)
 }
 
-// order is a command that changes something: fill puts its arguments into the request, and done
-// prints the outcome.
+// order is a command that changes something: fill completes the request, done prints the outcome.
 func order[T any](out io.Writer, name, args, text string, fill func(*admin.Request, []string) error, done func(io.Writer, T)) command.Command {
 	return command.Command{
 		Name: name, Args: args, Text: text,

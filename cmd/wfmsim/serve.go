@@ -250,8 +250,7 @@ func (s settings) options(authority *pki.Authority, ordinary *pki.ServerAuthorit
 	return o, nil
 }
 
-// client onboards the device if no approval is needed, and returns the client id that it has or
-// will have.
+// client onboards the device unless that needs approval, and returns its client id.
 func (s settings) client(wfm *wfmsim.Server, files pki.Files) (string, error) {
 	if wfm.Revision() == margo.RC3 {
 		return s.device, nil
@@ -281,8 +280,7 @@ func (s settings) identityService(authority *pki.Authority, ordinary *pki.Server
 	return service, service.Start(s.mis)
 }
 
-// ordinary loads or creates the authority of ordinary certificates, and writes its root for the
-// device.
+// ordinary loads or creates the authority of ordinary certificates, and writes its root.
 func (s settings) ordinary() (*pki.ServerAuthority, error) {
 	authority, err := kept(filepath.Join(s.dir, "server-authority.pem"),
 		func(text []byte) (*pki.ServerAuthority, error) { return pki.ParseServerAuthority(text, time.Now()) },
@@ -343,7 +341,6 @@ func (s settings) identities() (*pki.Authority, pki.Files, error) {
 }
 
 // stillGood reports whether the device's certificate is its own and valid for long enough.
-// Otherwise a new one is issued.
 func (s settings) stillGood(file string, authority *pki.Authority) bool {
 	chain, err := readChain(file)
 	if err != nil {
@@ -409,8 +406,7 @@ func (s settings) reachable(address string) string {
 	return net.JoinHostPort(s.host, port)
 }
 
-// loopback returns an address of ours as this machine uses it: 127.0.0.1 if it listens on all
-// addresses.
+// loopback is an address of ours on this machine: 127.0.0.1 if it listens on all.
 func loopback(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {

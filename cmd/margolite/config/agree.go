@@ -89,8 +89,7 @@ func (c *Config) agree(r *reader) {
 	slices.SortStableFunc(r.mistakes, func(a, b *Error) int { return a.Line - b.Line })
 }
 
-// agree checks that images that must be signed can be, and that keys have a use. Packages from URLs
-// may name their own keys.
+// agree checks the keys for signatures. Packages from URLs may name their own keys.
 func (p *Policy) agree(r *reader) {
 	if p.Notation != "" && p.Allow.Unsigned {
 		r.disagree("policy.notation", "needs policy.allow.unsigned: false; otherwise no package has to be signed")
@@ -103,8 +102,7 @@ func (p *Policy) agree(r *reader) {
 	}
 }
 
-// dropUnused clears unused file names, so that the files are not read. They are defaults: other
-// values were already rejected.
+// dropUnused clears unused file names. They are defaults: other values were already rejected.
 func (w *WFM) dropUnused() {
 	if !w.svid() || w.Service.Discovery != "" && w.TrustBundle == Default().WFM.TrustBundle {
 		w.TrustBundle = ""

@@ -11,8 +11,7 @@ type Change struct {
 	Restart []string
 }
 
-// Changed compares c with the previous configuration. It ignores the content of the files that they
-// name.
+// Changed compares c with the previous configuration, but not the files that they name.
 func (c *Config) Changed(old *Config) Change {
 	now, then := reflect.ValueOf(*c), reflect.ValueOf(*old)
 	return Change{

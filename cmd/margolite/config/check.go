@@ -114,8 +114,7 @@ func path(s string) error {
 	return nil
 }
 
-// secret is the path of a file with a secret. A wrong value is not repeated: it could be the
-// secret.
+// secret is the path of a file. A wrong value is not repeated: it could be the secret.
 func secret(s string) error {
 	if path(s) != nil {
 		return errors.New("expected the absolute path of a file with the secret")
@@ -191,8 +190,7 @@ func source(s string) error {
 	return baseURL(s)
 }
 
-// ownCollector is a collector for the agent's own metrics: without TLS only on this device
-// (OBS-12).
+// ownCollector is for the agent's own metrics: without TLS only on this device (OBS-12).
 func ownCollector(s string) error {
 	if err := collector(s); err != nil {
 		return err

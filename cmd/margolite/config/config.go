@@ -55,8 +55,7 @@ type Config struct {
 	warnings []error
 }
 
-// WFM is how to reach the Workload Fleet Manager, and this device's identity there. Unused files
-// are empty.
+// WFM is how to reach the WFM, and this device's identity there. Unused files are empty.
 type WFM struct {
 	uplink.Options `yaml:",inline"`
 }
@@ -101,8 +100,7 @@ type Runtime struct {
 	Publish    string        `yaml:"publish" one:"firewall open" restart:"true"` // firewall or open: who may use published ports
 	Preload    string        `yaml:"preload" is:"path?" restart:"true"`          // directory of image archives; empty: none
 	Pulls      int           `yaml:"pulls" least:"1" most:"16" restart:"true"`   // concurrent downloads per registry; one more in total
-	// MinPullRate is how many bytes a minute a download must reach to keep its slot while others
-	// wait; 0: any.
+	// MinPullRate is the bytes a minute at which a download keeps its slot from others; 0: any.
 	MinPullRate int64 `yaml:"minPullRate" restart:"true"`
 	Logs        Logs  `yaml:"logs" restart:"true"`
 }
@@ -115,16 +113,15 @@ type Logs struct {
 	Total   int64  `yaml:"total" least:"1Mi" most:"1Ti"`   // bytes of all containers if Dir is empty
 }
 
-// Policy is which changes may be applied and when, what workloads may ask for, and who must have
-// signed packages and images.
+// Policy is which changes may be applied when, what workloads may ask for, and who must sign them.
 type Policy struct {
 	policy.Options `yaml:",inline"`
 	Keys           []string `yaml:"keys" is:"path" most:"16" restart:"true"` // files; packages named by a URL must be signed by one of these
 	// ImageKeys are key files by prefix of image and package names; these must be signed by one of
 	// the keys, unless Allow admits unsigned ones.
 	ImageKeys map[string][]string `yaml:"imageKeys" names:"images" is:"path" most:"16" all:"keys"`
-	// Notation is a directory with a trust policy and trust store, as another way to sign packages;
-	// empty: none.
+	// Notation is a directory with a trust policy and store, which may sign packages too; empty:
+	// none.
 	Notation string `yaml:"notation" is:"path?"`
 }
 
@@ -211,8 +208,7 @@ func load(path string) (*Config, *reader, error) {
 	return parse(path, data)
 }
 
-// parse reads the content of a file. The name is for errors, which are *Error, joined if there are
-// several.
+// parse reads a file's content. The name is for errors: one or more joined *Error.
 func parse(name string, data []byte) (*Config, *reader, error) {
 	c := Default()
 	c.file, c.sum = name, sha256.Sum256(data)

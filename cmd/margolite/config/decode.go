@@ -36,8 +36,7 @@ import (
 
 const maxTable = 512
 
-// retired are keys of earlier releases. They have no effect, and are accepted with a warning until
-// the next release.
+// retired are former keys without effect, accepted with a warning until the next release.
 var retired = []string{"wfm.limits", "wfm.signature"}
 
 type fields map[string]func(n *yaml.Node, key string)
@@ -85,8 +84,7 @@ func (r *reader) section(n *yaml.Node, key string, known fields) {
 	})
 }
 
-// decode reads a value of the file into v and reports mistakes. A key without a value leaves v as
-// is.
+// decode reads a value into v and reports mistakes. Without a value v stays.
 func (r *reader) decode(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	before := len(r.mistakes)
 	var err error
@@ -169,8 +167,7 @@ func (r *reader) compound(n *yaml.Node, v reflect.Value, key string, tag reflect
 	}
 }
 
-// table reads a section whose keys the operator chooses. Existing entries stay unless the file
-// gives their key a value.
+// table reads a section with the operator's keys. Entries that the file does not set stay.
 func (r *reader) table(n *yaml.Node, v reflect.Value, key string, tag reflect.StructTag) {
 	if !r.is(n, key, yaml.MappingNode, mapTag, "a section") {
 		return
@@ -334,8 +331,7 @@ func parseBytes(s string) (int64, error) {
 	return v * unit, nil
 }
 
-// label reads a value of the capabilities document: CAP-09 allows text, numbers, booleans, and
-// lists of texts or of numbers.
+// label reads a capability label: text, number, boolean, or a list of texts or numbers (CAP-09).
 func label(n *yaml.Node) (v any, err error) {
 	expected := errors.New("expected text, a number, true or false, or a list of texts or of numbers")
 	switch tag := n.ShortTag(); {

@@ -114,8 +114,7 @@ func (c *Config) addEnrolment(r *reader) error {
 // obeys. What the WFM may do here is left to the configuration.
 var enrolled = []string{"device", "wfm", "poll", "registries"}
 
-// merge applies provisioning files on top of the configuration, and leaves the names of the files
-// beside them in the reader.
+// merge applies provisioning files on top. The reader then has the files that they name.
 func (c *Config) merge(r *reader, s *directory) (all []document, err error) {
 	r.enrols = &enrolment{place: c.enrolmentPlace()}
 	known := r.fields(reflect.ValueOf(c).Elem())
@@ -185,8 +184,7 @@ func (s *directory) find() error {
 
 func (s *directory) path(name string) string { return filepath.Join(s.root.Name(), name) }
 
-// read accepts only regular files: a link could lead to the device's own files, and a pipe could
-// block.
+// read accepts only regular files: a link could lead to the device's own, and a pipe block.
 func (s *directory) read(name string, most int64) ([]byte, error) {
 	path := s.path(name)
 	info, err := s.root.Lstat(name)

@@ -36,8 +36,7 @@ func (r *reader) disagree(key, format string, args ...any) {
 	r.mistake(at.node, key, format, args...)
 }
 
-// is reports whether n is of the kind, and records a mistake otherwise. A key without a value is
-// neither: nothing is set.
+// is reports whether n has a value of the kind, and records a wrong kind as a mistake.
 func (r *reader) is(n *yaml.Node, key string, kind yaml.Kind, tag, expected string) bool {
 	switch {
 	case n.Kind == yaml.AliasNode:
