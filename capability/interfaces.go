@@ -8,6 +8,7 @@ import (
 // Kind is a kind of interface.
 type Kind string
 
+// The kinds of interfaces.
 const (
 	Ethernet  Kind = "ethernet"
 	WiFi      Kind = "wifi"

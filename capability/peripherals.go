@@ -8,6 +8,7 @@ import (
 // PeripheralKind is a kind of peripheral.
 type PeripheralKind string
 
+// The kinds of peripherals.
 const (
 	GPU        PeripheralKind = "gpu"
 	NPU        PeripheralKind = "npu" // neural processor

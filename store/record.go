@@ -168,6 +168,7 @@ type Report struct {
 // Weight classifies reports by what is lost if one is never delivered.
 type Weight uint8
 
+// The weights.
 const (
 	Step    Weight = iota // a step on the way, superseded by any newer report
 	Failure               // something failed

@@ -109,6 +109,7 @@ type Unneeded struct {
 // UnneededKind is the kind of an Unneeded.
 type UnneededKind string
 
+// The kinds of what may be unneeded.
 const (
 	UnneededVolume UnneededKind = "volume"
 	UnneededImage  UnneededKind = "image"

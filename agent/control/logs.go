@@ -25,6 +25,7 @@ type LogsRequest struct {
 // Prefix selects the lines that start with their container's name.
 type Prefix string
 
+// The prefix modes.
 const (
 	PrefixAuto   Prefix = ""       // if there are several containers
 	PrefixAlways Prefix = "always" // all

@@ -10,6 +10,7 @@ import (
 	"unicode"
 )
 
+// Bounds of requests about changes.
 const (
 	MaxHolder      = 128                  // bytes, of a holder's or a user's name
 	MaxReason      = 512                  // bytes

@@ -242,6 +242,7 @@ type Event struct {
 // EventKind is the kind of an Event.
 type EventKind string
 
+// The kinds of events.
 const (
 	ManifestAccepted  EventKind = "manifest.accepted"
 	ManifestRefused   EventKind = "manifest.refused"

@@ -11,6 +11,7 @@ import (
 // Kind is the kind of a metric.
 type Kind string
 
+// The kinds of families.
 const (
 	Counter Kind = "counter" // only grows, from 0 at the agent's start
 	Gauge   Kind = "gauge"

@@ -53,6 +53,7 @@ type Rules struct {
 // Reason is what the next poll waits for.
 type Reason string
 
+// What a poll waits for.
 const (
 	Interval Reason = "interval" // nothing but its time
 	Backoff  Reason = "backoff"  // the last one failed
