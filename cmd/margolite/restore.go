@@ -179,7 +179,7 @@ func (r *restoration) unpack(archive *tar.Reader) error {
 				return errBackup
 			}
 			if r.about.Format > backupFormat {
-				return fmt.Errorf("version %s of margolite made it, in a form that this version does not know", r.about.Margolite)
+				return fmt.Errorf("it was made by version %s of margolite, in a format unknown to this version", r.about.Margolite)
 			}
 			return nil
 		}
