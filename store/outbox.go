@@ -12,6 +12,7 @@ import (
 )
 
 const (
+	// maxWaiting bounds the waiting reports of one deployment.
 	maxWaiting = 16
 	// maxOutbox and maxOutboxBytes bound all waiting reports and their bodies.
 	maxOutbox      = 4096
