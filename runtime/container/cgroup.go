@@ -24,9 +24,8 @@ type cgroups struct {
 	creating sync.RWMutex
 }
 
-// path is a container's control group, below that of its project, below that of this runtime;
-// or below parent, which cgroup_parent names. Such a parent and its limits are the owner's:
-// it is never removed.
+// path is a container's control group, below its project's, below this runtime's; or below
+// parent, from cgroup_parent, which is the owner's and never removed.
 func (g *cgroups) path(project, id, parent string) string {
 	if parent != "" {
 		return path.Join("/", parent, id)

@@ -55,10 +55,8 @@ func encodeSpec(spec *specs.Spec) (typeurl.Any, error) {
 	return &anypb.Any{TypeUrl: specType, Value: text}, nil
 }
 
-// renew updates the specification of a starting container: with the devices that exist now,
-// whose numbers may have changed; without the default AppArmor profile, if an update of the
-// device dropped AppArmor; and with the paths of the namespaces it joins. It writes only a
-// changed one.
+// renew gives a starting container the devices that exist now and the namespaces it joins, and
+// no AppArmor profile if an update dropped AppArmor. It writes only what changed.
 func (c *Containers) renew(ctx context.Context, record containers.Container, d *Devices, joined map[specs.LinuxNamespaceType]string) error {
 	text := specOf(record)
 	incomplete, hasDevices := record.Extensions[incompleteKey]

@@ -28,9 +28,8 @@ const createLease = time.Hour
 // leaseLabel marks the leases of Create with the state directory of their agent.
 const leaseLabel = "margolite/creating"
 
-// Create makes the record and root file system of a container, and fills its volumes from the
-// image if they are empty and no running container mounts them. An existing container is
-// left as it is.
+// Create makes a missing container, and fills its volumes from the image if they are empty and
+// no running container mounts them.
 func (c *Containers) Create(ctx context.Context, config Config) error {
 	id := config.Labels.ID()
 	err := c.sweepOnce(ctx)
@@ -212,9 +211,8 @@ func (o *Options) lease(ctx context.Context, id string) (context.Context, func()
 	return leases.WithLease(ctx, id), release, nil
 }
 
-// Check refuses a configuration that needs a path, external volume or device node that is not
-// on this device. It changes nothing. The error names service and place, and wraps
-// ErrNotFound if something is missing.
+// Check refuses a configuration whose paths, external volumes or device nodes do not exist, with
+// an error that names the place and wraps ErrNotFound. It changes nothing.
 func (c *Containers) Check(ctx context.Context, config Config) error {
 	config, err := config.complete()
 	if err != nil {

@@ -126,9 +126,8 @@ const (
 	maxCertificate      = 64 << 10 // bytes
 )
 
-// certified adds the collector's certificate to the files of a service (OBS-08). The
-// configuration's hash was computed before, so no container is recreated for it. Without
-// the certificate the service runs all the same.
+// certified adds the collector's certificate to a service's files, if there is one (OBS-08). It
+// is not part of the configuration's hash, so no container is recreated for it.
 func (o *Options) certified(s *compose.Service) *compose.Service {
 	if o.Certificate == "" || mountedAt(s, CertificateAt) {
 		return s

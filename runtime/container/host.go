@@ -180,9 +180,8 @@ func hasScheduler(name string) bool {
 	})
 }
 
-// runtimeHasSeccomp asks the runtime whether it supports seccomp; one without it refuses every
-// container with a profile. runc prints "libseccomp: 2.5.4", crun "+SECCOMP". One that does
-// not answer is assumed to support it.
+// runtimeHasSeccomp asks the runtime: without seccomp it refuses every profile. runc prints
+// "libseccomp: 2.5.4", crun "+SECCOMP". No answer counts as yes.
 func runtimeHasSeccomp(ctx context.Context, runc string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

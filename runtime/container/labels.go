@@ -362,9 +362,8 @@ func labelsOf(r containers.Container) (Labels, error) {
 	return Decode(r.Labels, contentOf(r.Extensions[detailsKey]))
 }
 
-// nerdctl reads the labels of a container, and files below its data root, arranged by the
-// socket of containerd: with --data-root RunDir/nerdctl it finds our logs and ports as if it
-// had made the containers itself.
+// nerdctl finds our logs and ports by the containers' labels and with --data-root RunDir/nerdctl,
+// whose files are arranged by the socket of containerd.
 
 // showNerdctl also records the start. The task must exist: then its shim has the log open.
 func (p *paths) showNerdctl(id string, l Labels) error {

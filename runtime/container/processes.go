@@ -123,9 +123,8 @@ func processorTime(roots []int) (ticks uint64, busy bool) {
 	return ticks, busy
 }
 
-// processesWith returns the processes outside containers whose command lines match. Processes
-// in containers can fake theirs; a container without a PID namespace of its own is trusted
-// with all processes anyway.
+// processesWith returns matching processes outside containers, which could fake their command
+// lines; one without a PID namespace of its own is trusted with all processes anyway.
 func processesWith(matches func(line []byte) bool) (found []int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
 	for _, path := range lines {

@@ -12,9 +12,8 @@ import (
 	"github.com/margolite/margolite/runtime/tree"
 )
 
-// runc reads files of a container's root file system when it creates its task or starts a
-// command in it. A FIFO or a lease there blocks it for as long as the container likes, and
-// it then takes no processor time.
+// runc reads files of a container's root file system to create its task or start a command. A
+// FIFO or a lease there blocks it indefinitely, without using processor time.
 const (
 	startLimit    = 15 * time.Second       // without processor time before a runc is killed
 	cancelledIdle = time.Second            // ... if no one waits for what it creates

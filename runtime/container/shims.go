@@ -361,10 +361,9 @@ func (s *shims) allAnswered() bool {
 // shimProcess is the name of a shim's process, cut off by the kernel.
 const shimProcess = "containerd-shim"
 
-// WatchShims asks silent shims again until ctx ends, and kills those that have not responded
-// within the grace time: containerd then reports that their containers have ended. changed
-// is called with the container of a shim that becomes silent or responds again; it must not
-// block.
+// WatchShims asks silent shims again until ctx ends, and kills them after the grace time:
+// containerd then reports that their containers have ended. changed is called when a shim
+// becomes silent or responds again; it must not block.
 func (s *shims) WatchShims(ctx context.Context, changed func(id string)) error {
 	s.mu.Lock()
 	s.tell = changed

@@ -112,9 +112,8 @@ func realOf(m compose.Mount) string {
 	return Real(m.Path)
 }
 
-// isBound reports whether a path is bound to a place of ours for the start, where runc finds
-// it. Not if mounts propagate between device and container, nor for the kernel's file
-// systems; for these a short race remains between our check and runc's mount.
+// isBound reports whether a path is bound to a place of ours for the start, for runc to find. Not
+// if mounts propagate, nor in the kernel's file systems: there a short race remains.
 func isBound(m compose.Mount) bool { return m.Propagation == "" && !isDirect(realOf(m)) }
 
 func isDirect(real string) bool {

@@ -156,9 +156,8 @@ func processArgs(s *compose.Service, image v1.ImageConfig) ([]string, error) {
 	return args, nil
 }
 
-// processEnv builds the environment: defaults, the device's, the image's, the service's;
-// later entries replace earlier ones. The device's are not part of the configuration's hash:
-// containers get them when they are created, and are not recreated for them.
+// processEnv merges defaults, the device's, the image's and the service's variables; the last
+// one wins. The device's are not part of the configuration's hash: they recreate nothing.
 func processEnv(c Config, device []string) []string {
 	env := []string{"PATH=" + defaultPath, "HOSTNAME=" + c.Labels.Sandbox.Hostname}
 	if c.Service.TTY {

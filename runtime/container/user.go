@@ -22,9 +22,8 @@ const (
 	maxGroups   = 1 << 16 // supplementary groups that Linux allows
 )
 
-// LookupUser resolves the user of a container as Compose and images write it: user[:group],
-// each a name or a number, "" for root; and its further groups, names or numbers. Names are
-// those of the image whose root file system is at root.
+// LookupUser resolves user[:group], names or numbers, "" for root, and further groups, with the
+// names of the image whose root file system is at root.
 func LookupUser(root, spec string, groups ...string) (specs.User, error) {
 	passwd, err := readAccounts(root, "/etc/passwd", 2)
 	if err != nil {
@@ -56,9 +55,8 @@ func LookupUser(root, spec string, groups ...string) (specs.User, error) {
 	return u, nil
 }
 
-// wellFormed keeps the lines of accounts with valid numbers after name and password. The
-// library takes an invalid number for 0, which is root, and comments in /etc/passwd for
-// accounts.
+// wellFormed keeps the lines with valid numbers after name and password. The library takes
+// invalid ones for 0, which is root, and comments for accounts.
 func wellFormed(text []byte, numbers int) []byte {
 	var kept bytes.Buffer
 	for line := range bytes.Lines(text) {

@@ -43,9 +43,8 @@ func (v Volume) checkType() error {
 	return nil
 }
 
-// mount mounts a volume at dir, unless it is mounted. A server that does not answer blocks
-// mount(2) for minutes; the end of ctx ends only the wait. Later calls wait for the same
-// attempt, which ends when the kernel gives up.
+// mount mounts a volume at dir, unless it is mounted. A silent server blocks mount(2) for minutes:
+// ctx ends only the wait, and later calls wait for the same attempt.
 func (vs *volumes) mount(ctx context.Context, dir string, v Volume) error {
 	attempt := vs.mounting.DoChan(dir, func() (any, error) {
 		return nil, contain.Call(func() error { return mountOnce(ctx, dir, v) })

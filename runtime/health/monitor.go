@@ -125,9 +125,8 @@ func (m *Monitor) dropLocked(container string) {
 	}
 }
 
-// attend probes one container. Docker waits an interval before the first probe; here probes
-// in that time may find the container healthy, but failures do not count. So nothing waits
-// longer than needed, even after a restart of this program.
+// attend probes at once, unlike Docker, but until Docker would begin failures do not count:
+// so nothing waits longer than needed, even after a restart of this program.
 func (m *Monitor) attend(ctx context.Context, p *patient, c compose.Healthcheck) {
 	taken := time.Now()
 	early := p.status.pause(c, p.Started, taken) // not shared yet

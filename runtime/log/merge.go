@@ -42,9 +42,8 @@ func NewMerge(o Options) *Merge {
 	return &Merge{o: o, watcher: watcher{poked: make(chan struct{}, 1)}}
 }
 
-// Add adds a log, from any goroutine: before Run, from the lines that Tail asks for; while it
-// runs, from the log's start. A log that is being read is not added twice. A missing one is
-// waited for until Seal.
+// Add adds a log, from any goroutine: before Run, from the lines that Tail asks for; later, from
+// its start. Repeating it has no effect. A missing log is waited for until Seal.
 func (m *Merge) Add(s Source) {
 	m.mu.Lock()
 	m.added = append(m.added, s)
@@ -214,9 +213,8 @@ func (m *Merge) dropRemoved(each func(Entry) error, sealed bool) (again bool, er
 	return again, nil
 }
 
-// Read copies a container's output to w as it was, oldest line first. With Follow it continues
-// until ctx ends or the log is removed; neither is an error. A missing log is fs.ErrNotExist,
-// even with Follow.
+// Read copies a log's text to w, oldest line first. With Follow it continues until ctx ends or
+// the log is removed, which is no error. A missing log is fs.ErrNotExist.
 func Read(ctx context.Context, path string, o Options, w io.Writer) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("cannot read log: %w", err)

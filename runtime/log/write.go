@@ -95,9 +95,8 @@ func (w *Writer) pause(d time.Duration) {
 	}
 }
 
-// take keeps the complete lines of the buffer, at the end all of it, and moves the rest to the
-// front. It returns the size of the rest, always less than maxText, and how long to wait
-// before the next read.
+// take keeps the complete lines of the buffer, at the end all of it. It returns the size of the
+// rest, moved to the front and less than maxText, and the time until the next read.
 func (w *Writer) take(stream string, buffer []byte, held int, end bool) (rest int, wait time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

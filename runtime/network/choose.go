@@ -28,9 +28,8 @@ func privatePools() []netip.Prefix {
 	}
 }
 
-// machinePool is the machine's own range of private IPv6 addresses, as in RFC 4193: random,
-// but the same after every start. Machines without an identity share one, which does no
-// harm behind masquerading.
+// machinePool is the machine's own private IPv6 range (RFC 4193), derived from its ID. Machines
+// without one share a range, which does no harm behind masquerading.
 func machinePool() netip.Prefix {
 	id, _ := os.ReadFile("/etc/machine-id")
 	sum := sha256.Sum256(append([]byte("margolite "), bytes.TrimSpace(id)...))

@@ -246,9 +246,8 @@ func (f *sandboxFiles) ensureRoom(need int) error {
 	return nil
 }
 
-// replaceContent writes a file that containers have mounted: it keeps the inode, reads
-// nothing and waits for no lease. It first pads a file that becomes shorter with empty
-// lines, so that no reader finds the end of the old content behind the new.
+// replaceContent keeps the inode of a mounted file, and waits for no lease. It first pads a file
+// that becomes shorter, so that no reader finds the old end behind the new content.
 func replaceContent(path string, content []byte) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -291,9 +290,8 @@ func replaceIn(fd int, content []byte) error {
 	return unix.Ftruncate(fd, int64(len(content)))
 }
 
-// beginFiles starts writing the files of a sandbox, and returns a function that waits for
-// that until writeDeadline from now. Files that a container blocks are written later and
-// are no error.
+// beginFiles starts writing, and returns a function that waits for it until writeDeadline from
+// now. Files that a container blocks are written later and are no error.
 func (n *Networks) beginFiles(s Sandbox) (wait func() error) {
 	name := s.file()
 	f := n.filesOf(name)

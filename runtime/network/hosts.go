@@ -21,9 +21,8 @@ type Host struct {
 	Names   []string   `json:"names"`
 }
 
-// BeginHosts starts updating the hosts file of the sandbox. The file is mounted into
-// containers, so it is written in place, and only when its content changes. wait returns
-// when it is written; if a container blocks that, it is written later.
+// BeginHosts updates a sandbox's hosts file in place, if its content changes. wait returns when
+// it is written; if a container blocks that, it is written later.
 func (n *Networks) BeginHosts(s Sandbox, hosts []Host) (wait func() error, err error) {
 	if _, err = os.Lstat(n.Paths(s).Hosts); err == nil {
 		err = n.setHosts(s, hosts)

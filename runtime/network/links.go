@@ -130,9 +130,8 @@ func (o owner) removeOuter(at *survey, s Sandbox, keep []wire) (err error) {
 	return err
 }
 
-// matchInner finds the sandbox's ends of the wires, names the missing ones, and removes
-// links in their way. It leaves links of other names to the container. It runs in the
-// namespace.
+// matchInner finds the sandbox's ends of the wires, names missing ones, and removes links in
+// their way. Links of other names are the container's. It runs in the namespace.
 func matchInner(c *netlink.Handle, wires []wire) error {
 	ends, err := innerEnds(wires)
 	if err != nil {

@@ -14,9 +14,8 @@ import (
 // maxDescriptors limits the open files looked at per process.
 const maxDescriptors = 4096
 
-// listeningProcess names the host's process that listens where the port would be published,
-// such as: nginx (process 812). It is "" if unknown, as for a socket of the kernel or a
-// process in another namespace.
+// listeningProcess names the host's process at a port, such as nginx (process 812); "": unknown,
+// as for a socket of the kernel or another namespace.
 func listeningProcess(p Port) string {
 	sockets, _ := psnet.ConnectionsPidMaxWithoutUids(p.Protocol, 0, maxDescriptors) // of all processes; none if it fails
 	for _, s := range sockets {

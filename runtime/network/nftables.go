@@ -24,9 +24,8 @@ func newRules() *nftables.Conn {
 // maxTransaction limits, in bytes, a transaction and its answers, one for each part.
 const maxTransaction = 16 << 20
 
-// bounded prepares a connection: nothing takes longer than patience, and only the kernel can
-// send to it. In a container's namespace others may send as well, and the library does not
-// check the sender.
+// bounded sets a deadline, and makes the kernel the only possible sender: in a container's
+// namespace others may send as well, and the library does not check.
 func bounded(c *nl.Conn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

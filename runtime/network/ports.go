@@ -104,9 +104,8 @@ func (p Port) check() error {
 	return nil
 }
 
-// consistent returns, in a fixed order, the ports that can be published together, and an
-// error for each other port. Of two that collide the first wins, so that a newcomer never
-// takes a port from others.
+// consistent returns, in a fixed order, the ports that can be published together, and an error
+// for each other port. The first of two wins, so that a newcomer never takes a port.
 func consistent(ports []Port) (good []Port, err error) {
 	if len(ports) > maxPorts {
 		return nil, fmt.Errorf("%d ports are too many to publish", len(ports))
@@ -176,9 +175,8 @@ func (n *Networks) CheckPort(p Port, others []Port, already ...Port) error {
 	return nil
 }
 
-// FreePort returns the first port in from..to, or any port if both are 0, that can be
-// published beside the taken ones and the processes of the host. Without hostIP it is free
-// for IPv4 and IPv6.
+// FreePort returns the first port in from..to, or any if both are 0, that can be published.
+// Without hostIP it is free for IPv4 and IPv6.
 func (n *Networks) FreePort(protocol string, hostIP netip.Addr, from, to uint16, taken []Port) (uint16, error) {
 	if from == 0 && to == 0 {
 		from, to = port.FirstFree, port.LastFree

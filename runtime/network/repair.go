@@ -219,9 +219,8 @@ func (n *Networks) isPinned(s Sandbox) bool {
 	return s.Host || pinned && err == nil
 }
 
-// Adopt pins the namespace of a sandbox again by way of a process in it, and reports whether
-// it is pinned. A process elsewhere, or in a namespace that is not provably the sandbox's,
-// does not help.
+// Adopt pins a sandbox's namespace again by way of a process in it, and reports whether it is
+// pinned. The namespace must provably be the sandbox's.
 func (n *Networks) Adopt(ctx context.Context, s Sandbox, pid int) (bool, error) {
 	if s.Host || pid <= 0 || ctx.Err() != nil {
 		return s.Host, ctx.Err()

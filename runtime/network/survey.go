@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// survey is the state of a network namespace when the survey was made, and the way to change
-// it. Functions that set something up compare it with what is wanted and make each change
-// through it, so the same functions find damage and repair it.
+// survey is the state of a network namespace, and the way to change it: the same functions set
+// something up, find damage, and repair it.
 type survey struct {
 	c         *netlink.Handle
 	links     map[string]netlink.Link
