@@ -46,7 +46,7 @@ func namespaces(c Config, h Host) []specs.LinuxNamespace {
 func sysctls(s *compose.Service, h Host) map[string]string {
 	set := make(map[string]string)
 	if s.Network.Mode != compose.ModeHost {
-		// Harmless in a namespace of its own, and as in Docker since 20.10.
+		// Harmless in a network namespace of its own, and as in Docker since 20.10.
 		if h.UnprivilegedPorts {
 			set["net.ipv4.ip_unprivileged_port_start"] = "0"
 		}

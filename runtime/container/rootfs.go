@@ -56,7 +56,7 @@ func isLost(mounts []mount.Mount) bool {
 	return false
 }
 
-// deepRootfs: containerd opens a descriptor per nested directory when it removes a tree.
+// deepRootfs is the depth of directories that containerd can remove, with a descriptor for each.
 const deepRootfs = 256
 
 func removeSnapshot(ctx context.Context, s snapshots.Snapshotter, id string) error {

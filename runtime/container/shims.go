@@ -52,7 +52,7 @@ type shims struct {
 	cgroups *cgroups
 	grace   time.Duration
 	changed chan struct{} // poked when a shim becomes silent or responds again
-	ending  chan struct{} // holds one while a shim is killed, which may be that of others who wait to kill theirs
+	ending  chan struct{} // holds one while a shim is killed; others waiting to kill may share it, and check again
 
 	mu   sync.Mutex
 	tell func(id string) // called when a shim becomes silent or responds again; nil: no watcher

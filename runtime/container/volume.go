@@ -42,7 +42,7 @@ type volumes struct {
 	*paths
 	*records
 
-	// naming guards new volumes without a record: read while creating, write while removing.
+	// naming protects new volumes without a record: read-locked by creation, locked by removal.
 	naming sync.RWMutex
 
 	mounting singleflight.Group // by mount point

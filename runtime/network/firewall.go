@@ -17,7 +17,7 @@ type firewall struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
 	tables []tableKey // that a margolite may have made
-	// By the chain named after the owner: a table's name proves nothing. Without directories.
+	// By the chain named after the owner: a table's name proves nothing. The directory is unset.
 	owners map[tableKey]owner
 }
 
@@ -120,7 +120,7 @@ func always(r *nftables.Rule) bool {
 	})
 }
 
-// guardFor reports whether to guard published ports. Unreadable host rules may refuse packets.
+// guardFor says whether to guard published ports; unreadable host rules count as refusing.
 func (n *Networks) guardFor(f *family, w firewall) guarding {
 	switch {
 	case n.publish == PublishOpen:
