@@ -93,7 +93,7 @@ type Device struct {
 
 // Options is what an Agent needs. Fields are required unless they say otherwise.
 type Options struct {
-	Settings Settings // to begin with
+	Settings Settings // at the start
 	Program  control.AgentStatus
 
 	WFM     WFM
@@ -127,7 +127,7 @@ type Options struct {
 
 // Meter is what the runtime reports about itself and its containers' use of the device.
 type Meter interface {
-	Busy() time.Duration                                           // for how long its loop has not got on; 0: it waits for something to do
+	Busy() time.Duration                                           // time without progress of its loop; 0: it waits for something to do
 	Usage(ctx context.Context) (map[string]container.Usage, error) // by container
 	Downloaded() int64                                             // bytes
 }
@@ -198,7 +198,7 @@ func New(o Options) *Agent {
 	a.poller.contact, a.poller.again = a.reporter.reached, a.reporter.tellAgain
 	a.watcher = newWatcher(b, o.Watch, &a.loops.watcher, func() {
 		poke(a.poller.changed)
-		a.reconciler.again() // some may have waited for what is there now
+		a.reconciler.again() // some may have waited for what has changed
 	})
 	return a
 }
@@ -207,7 +207,7 @@ func New(o Options) *Agent {
 func (a *Agent) Run(ctx context.Context) error {
 	a.noteStart()
 	a.noteDamage()
-	a.locks.prepare() // before anything is started that wants them
+	a.locks.prepare() // before containers that use them are started
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.reconciler.run(ctx) })
 	g.Go(func() error { return a.poller.run(ctx) })

@@ -37,7 +37,7 @@ type vain struct {
 	manifest digest.Digest
 	pause    backoff
 	until    time.Duration // by the clock that cannot be set
-	err      error         // what was wrong with them
+	err      error         // their fault
 }
 
 // before returns the recorded fault of a manifest's documents while it is too early to fetch them

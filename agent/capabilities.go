@@ -58,7 +58,7 @@ func Describe(d Device, discover func() (capability.Facts, error), logger *slog.
 		Hosting:      hosting,
 	}}
 	if extension.CPU.Variant != "" || extension.NPUs != nil {
-		body, _ := json.Marshal(extension) // cannot fail: it is made of texts
+		body, _ := json.Marshal(extension) // cannot fail: only texts
 		c.Extensions = map[string]json.RawMessage{extensionKey: body}
 	}
 	body, err := c.Marshal()
@@ -101,7 +101,7 @@ const maxDeviceID = 128
 func DeviceID(i capability.Identity) string {
 	host := i.Hostname
 	if slices.Contains([]string{"(none)", "localhost", "localhost.localdomain"}, host) {
-		host = "" // nobody has named it
+		host = "" // the host has no name of its own
 	}
 	id := cmp.Or(i.SerialNumber, i.MachineID, i.HardwareAddress, host)
 	id = strings.Map(func(r rune) rune {
@@ -124,7 +124,7 @@ type Withdrawer interface {
 }
 
 type acknowledged struct {
-	audience string // who acknowledged it
+	audience string // the WFM that acknowledged it
 	digest   string // of the document
 	device   string // its id; empty: no WFM knows it
 }

@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	maxNamed   = 16  // that an error names
-	maxRefusal = 160 // bytes of the text of each
-	maxNodes   = 256 // devices in a directory that are asked for one by one
+	maxNamed   = 16  // in an error
+	maxRefusal = 160 // bytes of each refusal's text
+	maxNodes   = 256 // device nodes asked for one by one of a directory
 )
 
 // asksOf is what the services of a component ask of the device. It is read from the runtime's
@@ -234,7 +234,7 @@ func askForVolume(a *policy.ServiceAsk, v *compose.Volume) {
 		}
 		slices.Sort(a.Devices)
 		a.Devices = slices.Compact(a.Devices)
-	default: // proc, overlay, fuse, ...: any of the device may be seen through it
+	default: // proc, overlay, fuse, ...: may expose any of the device
 		a.Mounts = append(a.Mounts, policy.MountAsk{Path: "/"})
 	}
 }
@@ -250,7 +250,7 @@ func tidy(mounts []policy.MountAsk, pkg string) []policy.MountAsk {
 		if a.Path != b.Path {
 			return a.Path < b.Path
 		}
-		return !a.ReadOnly && b.ReadOnly // the greater wish first, to stay
+		return !a.ReadOnly && b.ReadOnly // a writable mount first, so that it stays
 	})
 	return slices.CompactFunc(mounts, func(a, b policy.MountAsk) bool { return a.Path == b.Path })
 }
@@ -277,7 +277,7 @@ func filesRead(p *runtime.Project) []string {
 func (r *reconciler) admit(ctx context.Context, id string, asks []policy.ServiceAsk) error {
 	run := container.Real(r.runDir)
 	ask := policy.Ask{Services: asks, Own: []string{container.Real(r.stateDir), run}, Locks: filepath.Join(run, "locks")}
-	if policy.Reserved(asks) != (policy.Resources{}) { // else neither the others nor the device matter
+	if policy.Reserved(asks) != (policy.Resources{}) { // otherwise other reservations do not matter
 		facts := r.settings.Load().Device.Offer.Of(look(r.facts, r.logger))
 		ask.Device = policy.Resources{CPUs: float64(facts.CPU.Cores), Memory: int64(facts.Memory), Storage: int64(facts.Storage)}
 		var err error
@@ -296,7 +296,7 @@ func (r *reconciler) admitRevision(ctx context.Context, d *store.Deployment) err
 		return err
 	}
 	asks, held := rev.asks(), d.Desired.Summary
-	if now := store.Resources(policy.Reserved(asks)); held != nil && held.Reserved != now { // files beside its packages have changed
+	if now := store.Resources(policy.Reserved(asks)); held != nil && held.Reserved != now { // files outside its packages have changed
 		summary := *held
 		summary.Reserved = now
 		if err := r.ledger.step(d, "reserved", func(d *store.Deployment) { d.Desired.Summary = &summary }); err != nil {

@@ -31,7 +31,7 @@ type stagedRevision struct {
 	doc        *margo.Deployment
 	components []stagedComponent // in the order of the document
 	parameters map[string]string
-	secrets    []string // values that are not to be shown, wherever they turn up
+	secrets    []string // values that must not be shown anywhere
 	unread     []string // parameters that no service reads
 }
 
@@ -120,7 +120,7 @@ func (c stagedComponent) views() map[string]*view {
 			v.volumes = append(v.volumes, strings.TrimSuffix("tmpfs:"+t.Target+":"+strings.Join(t.Options, ","), ":"))
 		}
 		v.privileges = privilegesShown(a, s, read)
-		for _, at := range s.Attached { // a name of its own choice, which others may have as well
+		for _, at := range s.Attached { // names of its own choice, which others may have as well
 			if n := c.project.Compose.Networks[at.Network]; n != nil && !n.External && !mayBeOf(n.Name, c.project.Labels[labelDeployment]) {
 				v.privileges = append(v.privileges, "shared "+n.Name)
 			}
@@ -334,7 +334,7 @@ func privilegesShown(a policy.ServiceAsk, s *compose.Service, files []string) []
 		}
 	}
 	add("shared", a.Shared...)
-	for _, d := range s.Devices { // as they are written; a.Devices has what they lead to as well
+	for _, d := range s.Devices { // as written; a.Devices also has what they lead to
 		add("device", d.Path)
 	}
 	add("device", s.CDI...)
@@ -390,7 +390,7 @@ func otherKeys(p *runtime.Project, s *compose.Service) map[string][]any {
 		}
 		value := f.Interface()
 		if (f.Kind() == reflect.Slice || f.Kind() == reflect.Map) && f.Len() == 0 && name != "Command" && name != "Entrypoint" {
-			value = nil // none is none
+			value = nil // none and an empty list are the same
 		}
 		keys[key] = append(keys[key], value)
 	}

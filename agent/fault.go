@@ -37,7 +37,7 @@ const (
 	codeRejected          = "REJECTED"    // the site has said no
 	codeVetoed            = "VETOED"      // the site's hook has said no
 	codeReturned          = "ROLLED_BACK" // the site went back to the revision before
-	codeInterrupted       = "INTERRUPTED" // the agent ended time and again while it was applied
+	codeInterrupted       = "INTERRUPTED" // the agent ended repeatedly while it was applied
 	codeInternal          = "DEVICE_ERROR"
 )
 
@@ -48,7 +48,7 @@ const maxFaultText = 2048
 // fault is a failure of one deployment, as it is reported and acted upon.
 type fault struct {
 	code      string
-	component string // the component that failed; empty: the deployment as a whole
+	component string // empty: the deployment as a whole
 	err       error
 }
 
@@ -87,7 +87,7 @@ func causeOf(code string) cause {
 	switch code {
 	case codeInvalidDocument, codeInvalidParameters, codeUnsupportedType, codeWrongDevice, codeUnsupported, codeInvalidPackage:
 		return ofDocument
-	case codeNotAllowed, // until the rules of the device change, which is seen to by itself
+	case codeNotAllowed, // a change of the rules triggers the retry
 		codeRejected, codeVetoed, codeReturned:
 		return ofSite
 	case codeStartFailed, codeExited, codeUnhealthy, codeTimeout:

@@ -65,7 +65,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	for _, c := range rev.components {
 		c.project.Pin(c.images)
 		if same, err := r.runtime.Matches(ctx, c.project); err != nil || !same {
-			return false, nil // applying it tells what is wrong
+			return false, nil // applying it reports the fault
 		}
 	}
 	return true, nil
@@ -76,7 +76,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
 	p, err := r.runtime.ObserveProject(ctx, project)
 	if err != nil {
-		return nil // applying tells
+		return nil // applying reports it
 	}
 	images := map[string]digest.Digest{}
 	for _, c := range p.Containers {
@@ -148,7 +148,7 @@ func (a *Agent) noteDamage() {
 	if !damaged {
 		return
 	}
-	journal, _ := a.o.Store.Journal(store.JournalFilter{}) // what cannot be read has not told
+	journal, _ := a.o.Store.Journal(store.JournalFilter{}) // an unreadable journal counts as empty
 	if slices.ContainsFunc(journal, func(e store.Entry) bool { return e.Kind == noteDamaged && !e.Time.Before(d.At) }) {
 		return
 	}

@@ -66,7 +66,7 @@ func asks(d *store.Deployment) bool {
 			return false
 		case code == codeRejected, code == codeVetoed, code == codeNotAllowed:
 			return true
-		default: // it was never staged, is an installation that failed, or an update that is tried again
+		default: // never staged, a failed installation, or an update that is retried
 			return !permanent(code) && (len(d.Desired.Staged) == 0 || !hasFormer(d) || passing(code))
 		}
 	}
@@ -129,7 +129,7 @@ func (r *reconciler) verdict(d *store.Deployment) policy.Verdict {
 		c.Answer = policy.Answer(a.Verdict)
 	}
 	if next.kind == policy.Remove && d.Active == nil && !d.Found && d.Desired.Digest != "" && c.Answer == policy.Unanswered {
-		c.Answer = policy.Approved // it never ran: there is nothing to lose, only a moment to choose
+		c.Answer = policy.Approved // it never ran: there is nothing to lose
 	}
 	return r.settings.Load().Gate.Decide(c, policy.Situation{
 		Now: r.now(), ClockWrong: r.locks.wrong(), Locks: r.locks.held(d.ID), Before: r.ledger.turns.before(d.ID),
@@ -170,13 +170,13 @@ func (r *reconciler) decide(d *store.Deployment) error {
 // gives the turn back.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
-		return r.turn(ctx, w, returning) // nobody is asked: the WFM takes back what it wanted meanwhile, if anything
+		return r.turn(ctx, w, returning) // nobody is asked: the WFM withdrew the change
 	}
 	l := changing
 	if leaves(d) {
 		l = returning
 	}
-	if err := r.decide(d); err != nil { // most of those that wait get no further
+	if err := r.decide(d); err != nil { // most waiting changes get no further
 		return nil, err
 	}
 	w.waitsNot()
@@ -189,7 +189,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 		if done, err = r.turn(ctx, w, l); err != nil {
 			return nil, err
 		}
-		if err := r.decide(d); err != nil { // it may have waited for long
+		if err := r.decide(d); err != nil { // the turn may have taken long
 			done()
 			return nil, err
 		}
@@ -307,7 +307,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 	var f *fault
 	switch {
 	case errors.As(why, &gate):
-	case errors.As(why, &f) && f.temporary(): // nobody can tell now whether it may begin
+	case errors.As(why, &f) && f.temporary(): // whether it may begin cannot be told now
 		return errors.Join(f, r.ensureActive(ctx, w, d))
 	default:
 		return r.fail(ctx, w, d, why)
@@ -327,7 +327,7 @@ func (r *reconciler) stays(ctx context.Context, w *worker, d *store.Deployment, 
 // nor has failed: each waiting change asks for it.
 type turns struct {
 	store *store.Store
-	came  func(id string) // nothing comes before a deployment any more
+	came  func(id string) // the deployment is the first now
 
 	mu     sync.Mutex
 	places map[string]place // by id in lower case; nil: to be read
@@ -344,7 +344,7 @@ func (t *turns) before(id string) string {
 	defer t.mu.Unlock()
 	if t.places == nil {
 		t.places = map[string]place{}
-		deployments, _ := t.store.Deployments() // one that cannot be read is changed by nobody
+		deployments, _ := t.store.Deployments() // an unreadable one has no change
 		for i := range deployments {
 			t.put(&deployments[i])
 		}

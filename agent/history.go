@@ -63,7 +63,7 @@ func (l *ledger) record(entries ...store.Entry) {
 
 // recent are the newest entries of the journal, oldest first.
 func (l *ledger) recent() []store.Entry {
-	entries, _ := l.store.Journal(store.JournalFilter{Last: lately}) // what cannot be read says nothing
+	entries, _ := l.store.Journal(store.JournalFilter{Last: lately}) // an unreadable journal counts as empty
 	return entries
 }
 
@@ -129,7 +129,7 @@ func (a *Agent) noteStart() {
 // noteAccepted records that m is accepted, changing this many deployments; not if it was accepted
 // before and nothing changes.
 func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store.Entry {
-	held, known, _ := l.store.Manifest() // the copy that can be read
+	held, known, _ := l.store.Manifest() // the readable copy
 	if known && changed == 0 && held.Version == m.Version && held.Digest == m.Digest && held.Epoch == by.epoch && held.Scope == by.scope {
 		return nil
 	}

@@ -25,7 +25,7 @@ const (
 	maxHolds       = 64 // in all
 	maxOwnHolds    = 16 // of one user
 	maxOthersHolds = 48 // of all users without privileges
-	maxMoreHolds   = 32 // the same, for a user who holds some already
+	maxMoreHolds   = 32 // the same, for a user who already holds some
 )
 
 // unreadable stands for the holder of locks whose record cannot be read.
@@ -101,13 +101,13 @@ func (h *hold) lock(m pace.Moment) control.Lock {
 type locks struct {
 	*base
 	files *lockFiles
-	wrong func() bool // the present is not to be trusted
-	look  func()      // what waits looks again; called with mu held
+	wrong func() bool // the clock is not to be trusted
+	look  func()      // makes waiting changes look again; called with mu held
 
 	mu     sync.Mutex
 	holds  []hold
 	broken error         // the record cannot be read
-	unsaid []store.Entry // of what ended and could not be written down yet, which was logged
+	unsaid []store.Entry // of ended locks, not written yet; the error was logged
 }
 
 func newLocks(b *base, o Options, look func()) *locks {
@@ -116,7 +116,7 @@ func newLocks(b *base, o Options, look func()) *locks {
 	if err == nil && set {
 		var held lockRecord
 		in := json.NewDecoder(bytes.NewReader(record))
-		in.DisallowUnknownFields() // of another version
+		in.DisallowUnknownFields() // written by another version
 		err = in.Decode(&held)
 		l.holds = held.Holds
 	}
@@ -132,7 +132,7 @@ func newLocks(b *base, o Options, look func()) *locks {
 }
 
 func (l *locks) prepare() {
-	deployments, _ := l.store.Deployments() // what cannot be read is told by who works on it
+	deployments, _ := l.store.Deployments() // its worker reports an unreadable record
 	l.files.prepare(idsOf(deployments))
 }
 
@@ -157,7 +157,7 @@ func (l *locks) removeOrphans(ctx context.Context) {
 }
 
 func (l *locks) held(id string) []policy.Lock {
-	l.files.prepare([]string{id}) // before its containers are started for the first time
+	l.files.prepare([]string{id}) // before its containers are first started
 	concerns := func(h *hold) bool { return h.Deployment == "" || margo.SameID(h.Deployment, id) }
 	var held []policy.Lock
 	for _, lock := range l.matching(concerns, id) {

@@ -60,7 +60,7 @@ func (r *reconciler) consult(ctx context.Context, w *worker, h policy.Hook, id s
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case !errors.As(err, &exit) || !exit.Exited(): // a program that crashed has not said no
+	case !errors.As(err, &exit) || !exit.Exited(): // a crash is no refusal
 		text = fmt.Sprintf("hook %s failed: %v", h.Command[0], err)
 	case exit.ExitCode() == exitLater:
 		text = fmt.Sprintf("hook %s asked to wait", h.Command[0])
@@ -107,7 +107,7 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 	<-ended
 	err = cmd.Wait()
-	if errors.Is(err, exec.ErrWaitDelay) { // somebody who left the group; the program itself said yes
+	if errors.Is(err, exec.ErrWaitDelay) { // a process outside the group holds the output; the program itself agreed
 		err = nil
 	}
 	if cut != nil {
@@ -134,7 +134,7 @@ func trusted(path string) error {
 	for _, at := range []string{filepath.Clean(path), real} {
 		for at != "/" && err == nil {
 			at = filepath.Dir(at)
-			if info, err = os.Stat(at); err == nil && info.Mode()&fs.ModeSticky == 0 { // else others cannot replace what is not theirs
+			if info, err = os.Stat(at); err == nil && info.Mode()&fs.ModeSticky == 0 { // with the sticky bit others cannot replace it
 				err = ownOnly(at, info)
 			}
 		}
@@ -156,7 +156,7 @@ func ownOnly(path string, info fs.FileInfo) error {
 
 type excerpt struct {
 	text []byte
-	cut  bool // between the halves of text something is left out
+	cut  bool // text is left out between the halves
 }
 
 const halfExcerpt = maxSaid/2 - 4

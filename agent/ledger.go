@@ -37,12 +37,12 @@ type ledger struct {
 
 	// Version of the accepted manifest; 0: to be read.
 	accepted atomic.Uint64
-	lacks    atomic.Bool // something that came with it is lost, and is needed
+	lacks    atomic.Bool // something needed of it is lost
 
-	mu      sync.Mutex             // held from reading a record to writing it, never over a call of the runtime
+	mu      sync.Mutex             // held from reading a record to writing it, never during a call of the runtime
 	taking  digest.Digest          // the manifest whose documents are being fetched
 	pinned  map[digest.Digest]bool // its documents; no record needs them yet
-	cleared bool                   // what came before this process was dropped
+	cleared bool                   // remains of former processes were dropped
 }
 
 func (l *ledger) see(id string) (store.Deployment, error) {
@@ -105,7 +105,7 @@ func (l *ledger) pin(m *wfm.Manifest) {
 type adoption struct {
 	scope  string // of its WFM
 	epoch  uint64 // of that scope
-	afresh bool   // the WFM may know nothing of what it lists: all of it is reported
+	afresh bool   // the WFM may know nothing of its content: all of it is reported
 	again  bool   // reports may be lost: all of it is reported, too
 	// Who had it accepted although its version is not greater.
 	operator string
@@ -124,7 +124,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 		// A record that cannot be read is replaced if its deployment is listed.
 		l.logger.Error("cannot read all deployments", "error", err)
 	}
-	at := facts{now: l.now(), accepted: m.Version, former: m.Version} // what is left behind, if it means anything to this WFM
+	at := facts{now: l.now(), accepted: m.Version, former: m.Version} // a former version of another WFM means nothing
 	if before, known, _ := l.store.Manifest(); known && !by.afresh {
 		at.former = before.Version
 	}
@@ -176,7 +176,7 @@ func (l *ledger) accept(ctx context.Context, m *wfm.Manifest, by adoption, in *i
 				}
 			case came: // its document had been lost
 				touched = append(touched, ref.ID)
-			case before.Place != i+1 && waitsForTurn(before): // no reason to begin its work anew
+			case before.Place != i+1 && waitsForTurn(before): // no reason to restart its work
 				change.Deployments = append(change.Deployments, after)
 			}
 			continue
@@ -278,7 +278,7 @@ func (l *ledger) version() uint64 {
 	if v := l.accepted.Load(); v != 0 {
 		return v
 	}
-	m, _, _ := l.store.Manifest() // the copy that can be read
+	m, _, _ := l.store.Manifest() // the readable copy
 	return m.Version
 }
 
@@ -303,7 +303,7 @@ func idsOf(deployments []store.Deployment) []string {
 // store was lost, with the components that run. Records are read before the runtime is observed,
 // so that a deployment forgotten meanwhile is not listed. The caller does not hold mu.
 func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
-	records, _ := l.store.Deployments() // accept logs what cannot be read
+	records, _ := l.store.Deployments() // accept logs unreadable records
 	recorded := byID(records)
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -334,7 +334,7 @@ func want(d *store.Deployment, revision digest.Digest, version uint64, document 
 	d.Desired = store.Revision{Digest: revision, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {
 		if kept != nil && kept.Digest == revision {
-			d.Desired.Staged, d.Desired.Summary = kept.Staged, kept.Summary // a way back to what is on the device
+			d.Desired.Staged, d.Desired.Summary = kept.Staged, kept.Summary // it is on the device already
 			break
 		}
 	}
@@ -476,7 +476,7 @@ func (l *ledger) pruneLocked() error {
 // needed is what all revisions and a manifest being taken need. The caller holds mu.
 func (l *ledger) needed() (n needs, err error) {
 	deployments, err := l.store.Deployments()
-	if err != nil { // a record that cannot be read may need any of them
+	if err != nil { // an unreadable record may need any of them
 		return n, fmt.Errorf("cannot read the deployments: %w", err)
 	}
 	n.artifacts = map[digest.Digest]bool{}

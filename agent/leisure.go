@@ -21,16 +21,16 @@ const (
 // only: waiting writes nothing.
 type tries struct {
 	revision  digest.Digest
-	counted   bool   // this process has counted that it was begun to be applied, and not the end
+	counted   bool   // this process has counted the beginning of an attempt, and not its end
 	downloads bool   // it cannot be staged without downloading
 	slow      string // why the last attempt to stage it was slow; empty: it was not
 
 	// When an update that failed temporarily is tried again, see Phase:
-	pause backoff   // until it is tried whatever there is to see
-	least backoff   // until it is tried on account of what there is to see
-	due   time.Time // by a clock that cannot be set, as soon; zero: to be said
+	pause backoff   // until it is retried in any case
+	least backoff   // until it is retried because the device has recovered
+	due   time.Time // by a clock that cannot be set; zero: not decided yet
 	soon  time.Time
-	ails  bool // something was wrong with the device since the last try
+	ails  bool // the device has been at fault since the last try
 }
 
 func triesOf(revision digest.Digest) tries {

@@ -55,7 +55,7 @@ type lockFiles struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex // trying a lock must not meet itself
-	unmade bool       // directories could not be made, which was logged
+	unmade bool       // directories could not be made; the error was logged
 	probed bool
 	device uint64 // the file system whose locks the kernel lists to us in full; 0: none
 }
@@ -361,7 +361,7 @@ func try(dir *os.File, c candidate) (held bool, pid int, err error) {
 	case err != nil:
 		return false, 0, os.NewSyscallError("flock", err)
 	}
-	return false, 0, nil // closing lets go: nobody shares the descriptor
+	return false, 0, nil // closing releases it: the descriptor is not shared
 }
 
 // open opens the file for reading without blocking. nil without an error: it is gone or was

@@ -84,8 +84,8 @@ type logPrinter struct {
 	mu       sync.Mutex
 	w        io.Writer
 	width    int
-	several  bool           // projects: their names tell replicas apart
-	prefixes map[string]int // the number of a source, which has its color
+	several  bool           // several projects: their names tell replicas apart
+	prefixes map[string]int // number of each source, which selects its color
 	line     bytes.Buffer
 }
 

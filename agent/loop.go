@@ -13,7 +13,7 @@ type loop struct {
 	name  string
 	most  time.Duration
 	begun time.Time    // of the agent; a clock that cannot be set
-	since atomic.Int64 // when it got on last, since begun; 0: it waits
+	since atomic.Int64 // last progress, since begun; 0: it waits
 }
 
 // works reports work or progress.

@@ -155,7 +155,7 @@ func (a *Agent) workloadMetrics(ctx context.Context, f *metrics.Families) {
 	var usage map[string]container.Usage
 	if m := a.o.Meter; m != nil {
 		f.Add(metrics.Counter, "margolite_download_bytes_total", "Bytes of images and packages downloaded from registries.", float64(m.Downloaded()))
-		usage, _ = m.Usage(ctx) // what is missing is not told
+		usage, _ = m.Usage(ctx) // missing values are left out
 	}
 	var running, restarts, cpu, memory []metrics.Sample
 	for _, p := range projects {

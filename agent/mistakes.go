@@ -71,9 +71,9 @@ func (r *reconciler) contained(ctx context.Context, w *worker) error {
 	if !r.mistakes.note("deployment "+w.id, err) {
 		return err
 	}
-	w.endTurn() // nobody has given it back
+	w.endTurn() // the panic skipped that
 	var f *fault
-	if errors.As(err, &f) { // it is recorded already: somebody below has contained it
+	if errors.As(err, &f) { // already contained and recorded further down
 		return err
 	}
 	failed := contain.Call(func() error { return r.stumbled(ctx, w, err) })

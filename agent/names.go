@@ -12,14 +12,14 @@ import (
 // head caches what status and each waiting change need of a document, as far as it can be read:
 // parsing a thousand documents takes longer than the rest of a status. Name and components are in
 // the deployment's record, too: reports need them even after the document is lost.
-type head struct { // not to be changed
+type head struct { // immutable
 	name       string
 	labels     map[string]string
 	components []store.Component
 }
 
 func headFrom(document []byte) (h head) {
-	doc, _ := margo.ParseDeployment(document) // what is wrong with it is found out when it is staged
+	doc, _ := margo.ParseDeployment(document) // its faults are found when it is staged
 	if doc == nil {
 		return h
 	}

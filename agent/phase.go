@@ -97,7 +97,7 @@ const (
 	eventWorks    event = "works"    // the desired revision runs and settled
 	eventFound    event = "found"    // it did already, when the store had lost its record
 	eventFails    event = "fails"    // it cannot be staged, applied, kept running or removed, or may not be
-	eventReturned event = "returned" // somebody asked for the revision before
+	eventReturned event = "returned" // a rollback was requested
 	eventReopened event = "reopened" // the site has changed its mind about it
 	eventAbsent   event = "absent"   // the WFM no longer lists the deployment
 	eventGone     event = "gone"     // nothing of it is left in the runtime
@@ -123,8 +123,8 @@ var transitions = map[event]map[Phase]Phase{
 
 type facts struct {
 	now      time.Time
-	accepted uint64 // version of the accepted manifest, also of one that is accepted with the event; 0: it cannot be read
-	former   uint64 // of the one that was accepted before
+	accepted uint64 // version of the accepted manifest, or of the one that the event accepts; 0: unreadable
+	former   uint64 // version accepted before
 }
 
 // next returns the record after an event; an event that its phase does not take is an error. What
@@ -152,7 +152,7 @@ func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
 	}
 	switch to {
 	case from, Staged, Forgotten:
-	case Fetched, Leaving: // as it is reported already, until the next revision is begun
+	case Fetched, Leaving: // reported already, until the next revision is begun
 		d.Adopted = cmp.Or(adopted(&d, f.former), f.accepted)
 	default: // ST-14: it is begun, or was refused for good
 		d.Adopted = cmp.Or(f.accepted, d.Desired.Version)
@@ -162,7 +162,7 @@ func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
 	case eventDesired, eventAbsent:
 		d.Answers = remembered(d.Answers)
 		if d.Active == nil && (from == Applying || from == Removing) {
-			d.Return = wayBackOf(&d) // what was begun goes
+			d.Return = wayBackOf(&d) // what was begun is removed
 		}
 	case eventGo:
 		if to == Applying {
@@ -177,7 +177,7 @@ func next(d store.Deployment, e event, f facts) (store.Deployment, error) {
 	case eventReturned:
 		d.Return = returnDue
 	}
-	if e == eventFails || e == eventReturned { // the fault says how the components are
+	if e == eventFails || e == eventReturned { // the fault has the states of the components
 		if to == from {
 			return d, nil
 		}

@@ -45,16 +45,16 @@ type poller struct {
 	again   func() // report the current state of every deployment again
 
 	requests   chan *request // of sync
-	configured chan struct{} // there are other settings
-	woken      chan struct{} // the WFM may be in reach again
-	changed    chan struct{} // the machine is another one
+	configured chan struct{} // the settings changed
+	woken      chan struct{} // the WFM may be reachable again
+	changed    chan struct{} // the machine changed
 
 	polls   *pace.Polls         // of run
 	told    cache[string, bool] // refusals that were logged, each once (DS-07)
 	vain    vain                // fetches of what is not acceptable; of run as well
-	wholeAt int64               // one more than the writes of the store when it was whole; of run as well
+	wholeAt int64               // store write count + 1 when it was last whole; 0: unknown; of run as well
 	permit  *permission         // that the present poll has; nil: none; of run as well
-	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided yet; of run as well
+	retell  time.Duration       // when to report the current state again, by uptime; 0: not decided; of run as well
 	report  bool                // send the capabilities although they were acknowledged; of run as well
 	// The last problems with polls and with capabilities that were logged; of run as well.
 	logged, unreported string
@@ -65,9 +65,9 @@ type poller struct {
 
 // pollState is what polling knows beyond the store. It is lost with the process.
 type pollState struct {
-	control.WFMStatus // without what the silence and the settings say
+	control.WFMStatus // without the fields of silence and settings
 	lastSuccess       time.Time
-	succeeded         int64 // polls since the start; and those whose manifest was refused, and that failed otherwise
+	succeeded         int64 // polls since the start: good, with a refused manifest, failed
 	refusals          int64
 	failed            int64
 }
@@ -85,7 +85,7 @@ func newPoller(b *base, random pace.Random, quiet *pace.Silence, l *ledger, watc
 }
 
 func (p *poller) run(ctx context.Context) error {
-	_, accepted, _ := p.store.Manifest() // what cannot be read is told by the poll
+	_, accepted, _ := p.store.Manifest() // the poll reports what is unreadable
 	p.polls = pace.NewPolls(p.moment(), p.settings.Load().Poll, p.random, accepted)
 	for {
 		closed, asker, err := p.pause(ctx)
@@ -94,7 +94,7 @@ func (p *poller) run(ctx context.Context) error {
 		}
 		p.permit = nil
 		if asker != nil {
-			p.permit, p.vain = asker.permit, vain{} // somebody may have mended it
+			p.permit, p.vain = asker.permit, vain{} // the fault may have been fixed
 		}
 		p.loop.works()
 		asked, err := p.contained(ctx, closed)
@@ -103,10 +103,10 @@ func (p *poller) run(ctx context.Context) error {
 			return nil
 		}
 		switch {
-		case errors.Is(err, errHeld): // it is due still
+		case errors.Is(err, errHeld): // it remains due
 		case !asked && err == nil:
 			p.polls.Skip(p.moment())
-		case errors.Is(err, errRefused), errors.Is(err, store.ErrFull), p.silence.Hold().Downtime > 0: // no failure of the WFM, or of no interest (POL-02)
+		case errors.Is(err, errRefused), errors.Is(err, store.ErrFull), p.silence.Hold().Downtime > 0: // not the WFM's failure, or of no interest (POL-02)
 			p.polls.Done(p.moment(), nil)
 		default:
 			p.polls.Done(p.moment(), err)
@@ -158,7 +158,7 @@ func (p *poller) pause(ctx context.Context) (closed bool, asker *request, err er
 			p.vain = vain{} // other limits or credentials may help
 			p.polls.Configure(p.moment(), p.settings.Load().Poll)
 		case <-p.woken:
-			p.vain = vain{} // the network may be there for an hour only
+			p.vain = vain{} // the network may be up for only an hour
 			p.polls.Wake(p.moment())
 		case <-p.changed:
 			p.polls.Tell(p.moment())
@@ -213,10 +213,10 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		p.learn(func(s *pollState) { s.Identity = scope }) // for status
 		asked, err = p.reportCapabilities(ctx)
 	} else {
-		p.silence.Note(err) // it may have been asked to let the device in
+		p.silence.Note(err) // the answer to onboarding may ask for silence
 	}
 	if err == nil && !closed {
-		err = p.held() // the reporter may have been answered meanwhile
+		err = p.held() // the reporter may have been asked for silence meanwhile
 	}
 	if err == nil && !closed {
 		asked, err = true, refusal(p.fetch(ctx, scope))
@@ -226,7 +226,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 		return asked, ctx.Err()
 	}
 	if errors.Is(err, errHeld) || err == nil && !asked || err != nil && p.silence.Hold().Downtime > 0 {
-		return asked, err // nothing is known that was not before
+		return asked, err // nothing new is known
 	}
 
 	reachable, problem, at := err == nil || answered(err), "", p.now().UTC()
@@ -257,7 +257,7 @@ func (p *poller) poll(ctx context.Context, closed bool) (asked bool, err error) 
 			p.tellAgain()
 		}
 		p.hub.send(control.Event{Kind: control.PollSucceeded})
-	case errors.Is(err, errRefused): // told for itself
+	case errors.Is(err, errRefused): // reported separately
 		p.logged = ""
 		var version *versionRefusal
 		var of *control.RefusedManifest
@@ -345,7 +345,7 @@ func (p *poller) reportCapabilities(ctx context.Context) (asked bool, err error)
 	}
 	err = p.wfm.PutCapabilities(ctx, device.ID, doc)
 	p.silence.Note(err)
-	mark := acknowledged{p.wfm.Audience(), sum, device.ID} // it may have got to know the device by this
+	mark := acknowledged{p.wfm.Audience(), sum, device.ID} // it may be known only since this request
 	if err == nil {
 		p.logger.Info("capabilities reported", "digest", sum)
 		return true, p.acknowledge(mark, p.leave(ctx, held, mark)...)
@@ -385,7 +385,7 @@ func (p *poller) leave(ctx context.Context, before, now acknowledged) []store.En
 	if before.device == "" || before.device == now.device && before.audience == now.audience {
 		return nil
 	}
-	e, _ := withdraw(ctx, p.wfm, before, p.now()) // which says why the WFM was not told
+	e, _ := withdraw(ctx, p.wfm, before, p.now()) // the entry says why the WFM was not told
 	return []store.Entry{e}
 }
 
@@ -465,17 +465,17 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		adopted.epoch, adopted.afresh = held.Epoch+1, true
 		adopted.operator = control.Caller{UID: used.UID}.String()
 	}
-	in := p.ledger.begin(m) // what is in the store stays there from now on
+	in := p.ledger.begin(m) // what the store has of it stays from now on
 	var need []margo.DeploymentRef
 	for _, ref := range m.Deployments {
-		if _, err := p.store.Artifact(ref.Digest); err != nil { // one that rotted comes again
+		if _, err := p.store.Artifact(ref.Digest); err != nil { // a damaged one is fetched again
 			need = append(need, ref)
 		}
 	}
 	// Without its ETag the manifest was lost from the database, unless the WFM gives none.
 	if same && len(need) == 0 && p.recorded(m) && (held.ETag != "" || m.ETag == "") {
 		p.ledger.settle()
-		p.ledger.lacks.Store(false) // what is lost is not the WFM's
+		p.ledger.lacks.Store(false) // the WFM does not have what is lost
 		return nil                  // DS-05; otherwise something was lost, and is filled in again
 	}
 	if len(m.Warnings) > 0 {
@@ -491,7 +491,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 		}
 		if err := p.wfm.Documents(ctx, m, need, keep); err != nil {
 			if again, _ := wfm.Retry(err); again {
-				return errors.Join(err, in.save()) // the next attempt goes on from there
+				return errors.Join(err, in.save()) // the next attempt resumes there
 			}
 			if errors.Is(refusal(err), errRefused) {
 				p.vain.note(m.Digest, p.moment().Up, p.settings.Load().Poll.Interval, err)
@@ -512,7 +512,7 @@ func (p *poller) whole() bool {
 		return false
 	}
 	writes := p.store.Writes()
-	if p.wholeAt != writes+1 { // else nothing was written since it was looked at
+	if p.wholeAt != writes+1 { // otherwise nothing was written since the last check
 		if _, err := p.store.Deployments(); err != nil {
 			return false
 		}
@@ -522,7 +522,7 @@ func (p *poller) whole() bool {
 }
 
 func (p *poller) recorded(m *wfm.Manifest) bool {
-	deployments, _ := p.store.Deployments() // what cannot be read is not recorded
+	deployments, _ := p.store.Deployments() // an unreadable record counts as missing
 	known := byID(deployments)
 	return !slices.ContainsFunc(m.Deployments, func(ref margo.DeploymentRef) bool {
 		d := known[strings.ToLower(ref.ID)]

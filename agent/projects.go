@@ -17,12 +17,12 @@ import (
 // Projects runs Compose files without a WFM. It never touches deployments.
 type Projects struct {
 	runtime Runtime
-	staging *limit.Limiter // for bringing images that nothing uses yet; shut to drop such
+	staging *limit.Limiter // for bringing images not used yet; shut for dropping images
 
 	// Used only within an agent:
-	tidied     func()                // called when somebody has brought images, or dropped some
-	later      func()                // drops images when others are done
-	remembered func() (needs, error) // what its records need
+	tidied     func()                // called after images were brought or dropped
+	later      func()                // drops images when other work on images ends
+	remembered func() (needs, error) // needs of the agent's records
 }
 
 // brings keeps images that arrive from now on, and the project's volumes, from being dropped
@@ -136,7 +136,7 @@ func (p *Projects) load(ctx context.Context, r control.ComposeRequest, before []
 	}
 	profiles := r.Profiles
 	if len(r.Services) > 0 {
-		profiles = []string{"*"} // who names a service wants it
+		profiles = []string{"*"} // naming a service enables its profiles
 	}
 	project, err := p.runtime.Load(ctx, runtime.Source{
 		Project: r.Project, File: files[0], Files: files[1:], Directory: r.Directory, Contents: r.Contents,

@@ -140,7 +140,7 @@ func (p *Projects) pruneVolumes(ctx context.Context, volumes []control.Unneeded)
 		switch {
 		case failed == nil:
 			removed = append(removed, item)
-		case runtime.CodeOf(failed) == runtime.Conflict: // it is needed now
+		case runtime.CodeOf(failed) == runtime.Conflict: // in use again
 		default:
 			err = errors.Join(err, failed)
 		}

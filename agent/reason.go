@@ -29,7 +29,7 @@ func (r *reconciler) tellReason(w *worker, code string, why error) {
 	}
 	d, err := r.store.Deployment(w.id)
 	if err != nil || Phase(d.Phase).State() != margo.Pending || codeOf(d.Waits) == code {
-		return // what cannot be read is told by the worker
+		return // the worker reports an unreadable record
 	}
 	now := time.Now()
 	if w.allowance.TokensAt(now) < 1 {

@@ -42,15 +42,15 @@ type reconciler struct {
 	stateDir string
 	runDir   string
 	locks    *locks
-	projects *Projects // whose slots for bringing images are the reconciler's, too, see round
+	projects *Projects // its slots for bringing images are also the reconciler's, see round
 	loop     *loop
 
-	summarizing *limit.Limiter        // for loading what was staged without a summary
+	summarizing *limit.Limiter        // for loading revisions staged without a summary
 	applying    [lanes]*limit.Limiter // for changing containers
 	asking      [lanes]*limit.Limiter // for running a hook
 	wake        chan struct{}         // the set of deployments changed
-	unpruned    atomic.Bool           // some are to be dropped
-	tidy        chan struct{}         // that may be possible now
+	unpruned    atomic.Bool           // something is to be dropped
+	tidy        chan struct{}         // a prune may be possible now
 
 	mu      sync.Mutex
 	workers map[string]*worker
@@ -59,26 +59,26 @@ type reconciler struct {
 type worker struct {
 	id      string
 	desired chan struct{} // the WFM wants something else
-	runs    chan struct{} // what runs has changed; no reason to repeat early what failed
-	ruled   atomic.Bool   // the rules are those by which something was refused, if anything was
+	runs    chan struct{} // what runs has changed; no reason for an early retry
+	ruled   atomic.Bool   // the rules have not changed since they refused something
 
 	// Used by the worker's goroutine alone:
 	turn    *limit.Slot // it may change containers; nil: it may not
 	lane    lane        // of turn
-	kept    bool        // what worked last runs, and nothing was heard of it since
+	kept    bool        // what worked last runs, and has not changed since
 	tries   tries       // at the desired revision
-	delay   *waiting    // what the site's hook said, of the change delayed
+	delay   *waiting    // the hook's verdict on the change delayed
 	delayed proposal
-	delays  time.Time // until then, by a clock that cannot be set
+	delays  time.Time // end of the delay, by a clock that cannot be set
 	intact  *intact   // nil: not known
 	last    string    // why it waited last
 
-	running   map[string]*watched // components that were installed, by name
+	running   map[string]*watched // installed components by name
 	allowance *rate.Limiter       // of reports about them
-	judgement time.Time           // when to look at them again without any news; zero: never
+	judgement time.Time           // when to look at them again without an event; zero: never
 
 	mu        sync.Mutex
-	interrupt context.CancelCauseFunc // ends what it is doing; nil while it waits
+	interrupt context.CancelCauseFunc // ends its work; nil while it waits
 	why       func() string           // why it waits or its downloads do not get on, for people; nil: neither
 	verdict   policy.Verdict          // why its change may not begin; zero: it does not wait for the gate
 	progress  map[string]control.Progress
@@ -130,7 +130,7 @@ func (r *reconciler) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	r.loop.works()
-	r.prune() // what an agent that was killed had no time for
+	r.prune() // a former agent may have been killed before
 	wg.Go(func() { r.tidies(ctx) })
 	for {
 		r.loop.works()
@@ -233,7 +233,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		case errors.As(err, new(*resting)):
 			w.waitFor(err.Error())
 			due, ready = time.Until(w.tries.due), func() bool { return r.cured(ctx, w) }
-		default: // what runs is no reason to repeat early what failed
+		default: // what runs has changed: no reason for an early retry
 			due, runs = retry.fail(), nil
 			switch full := isFull(err); {
 			case full && runtime.Persists(err):
@@ -246,7 +246,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 				if news {
 					r.logger.Error("cannot process deployment", "deployment", w.id, "error", err)
 				}
-			case f.temporary(): // known to the record already, or no news for the WFM
+			case f.temporary(): // recorded already, or no news for the WFM
 				r.tellReason(w, codeWaitsForRegistry, f)
 			case isFull(f):
 				r.tellReason(w, codeWaitsForSpace, f)
@@ -258,7 +258,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 		}
 		desired, ran := w.idle(ctx, due, runs, ready)
 		w.kept = w.kept && !desired && !ran
-		if desired { // somebody wants it to be looked at
+		if desired { // a new state or an operator wants it
 			w.delay = nil
 		}
 	}
@@ -269,7 +269,7 @@ func (r *reconciler) work(ctx context.Context, w *worker) {
 func (r *reconciler) drive(ctx context.Context, w *worker) error {
 	for {
 		d, err := r.ledger.see(w.id)
-		if ctx.Err() != nil { // superseded before it read what it would begin now
+		if ctx.Err() != nil { // superseded before it read the record
 			return ctx.Err()
 		}
 		if errors.Is(err, store.ErrNotFound) {
@@ -307,7 +307,7 @@ func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment
 		if a := answerTo(d, changeOf(d)); a != nil && a.Verdict == string(policy.Rejected) && asks(d) {
 			return false, r.fail(ctx, w, d, rejection(a)) // nothing is fetched for it
 		}
-		w.ruled.Store(true) // it is these rules that count now
+		w.ruled.Store(true) // retry only under other rules
 		return true, r.stage(ctx, w, d)
 	case Staged:
 		w.ruled.Store(true)
@@ -339,7 +339,7 @@ func (r *reconciler) advance(ctx context.Context, w *worker, d *store.Deployment
 
 func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) error {
 	done, err := r.pass(ctx, w, d)
-	if !errors.As(err, new(*waiting)) { // one that waits is not tried yet
+	if !errors.As(err, new(*waiting)) { // a waiting change has not been tried
 		w.tries.due, w.tries.ails = time.Time{}, false
 	}
 	if err != nil {
@@ -375,7 +375,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	if err != nil {
 		return r.fail(ctx, w, d, err)
 	}
-	if Phase(d.Phase) == Failed && hasFormer(d) { // the WFM hears of a change of what runs in order
+	if Phase(d.Phase) == Failed && hasFormer(d) { // the WFM is told of a change of what runs well
 		if err := r.ledger.step(d, eventGo, nil); err != nil {
 			return err
 		}
@@ -418,7 +418,7 @@ func (r *reconciler) mend(ctx context.Context, w *worker, d *store.Deployment) (
 		return false, ctx.Err()
 	case code == codeNotAllowed:
 		if !hasFormer(d) {
-			formerErr = r.ensureActive(ctx, w, d) // what runs may be what is not allowed any more
+			formerErr = r.ensureActive(ctx, w, d) // what runs may no longer be allowed
 		}
 		if w.ruled.Swap(true) {
 			return false, formerErr
@@ -496,7 +496,7 @@ func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Depl
 	}
 	defer done()
 	w.intact = nil
-	doc, err := r.document(rev.Digest) // not before: a thousand that wait must not hold theirs
+	doc, err := r.document(rev.Digest) // not before: a thousand waiting deployments must not hold their documents
 	if err != nil {
 		return err
 	}
@@ -515,7 +515,7 @@ func (r *reconciler) applyRevision(ctx context.Context, w *worker, d *store.Depl
 			return err
 		}
 		if len(project.Compose.Outside) > 0 {
-			continue // files beside the package decide what is to run
+			continue // files outside the package decide what is to run
 		}
 		outline, err := r.runtime.Outline(project)
 		if err != nil {
@@ -535,7 +535,7 @@ func (r *reconciler) comesTo(d *store.Deployment, i int) error {
 			switch c := &d.Components[j]; {
 			case j < i:
 				c.State = string(Active.State())
-			case j == i && c.State == string(margo.Pending): // else it came this far before a restart
+			case j == i && c.State == string(margo.Pending): // otherwise it came this far before a restart
 				c.State = string(Applying.State())
 			}
 		}
@@ -588,7 +588,7 @@ func (r *reconciler) remove(ctx context.Context, w *worker, d *store.Deployment)
 	if err := r.removeAll(ctx, w, d); err != nil {
 		return r.fail(ctx, w, d, err)
 	}
-	r.locks.files.remove(ctx, d.ID) // before the record is: one that is listed again has a new directory
+	r.locks.files.remove(ctx, d.ID) // before its record: one that is listed again has a new directory
 	if err := r.ledger.step(d, eventGone, nil); err != nil {
 		return err
 	}
@@ -643,14 +643,14 @@ func stagedProjects(d *store.Deployment) []string {
 func (r *reconciler) fail(ctx context.Context, w *worker, d *store.Deployment, err error) error {
 	var f *fault
 	if ctx.Err() != nil || !errors.As(err, &f) {
-		w.tries.ails = true // it is no matter of the revision
+		w.tries.ails = true // the revision is not at fault
 		return err
 	}
 	if isLost(f) {
 		r.ledger.lacks.Store(true) // the WFM may have it
 	}
 	w.tries.counted = false
-	w.tries.ails = w.tries.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may be what makes space
+	w.tries.ails = w.tries.ails || isFull(f) && r.spare(ctx) != nil // now: the way back may free space
 	undo := Phase(d.Phase) == Applying || Phase(d.Phase) == Failed && d.Return == returnDue
 	record := func(d *store.Deployment) {
 		f.record(d, r.nameOf(d))
@@ -714,7 +714,7 @@ func (r *reconciler) tidies(ctx context.Context) {
 			continue
 		}
 		err := contain.Call(func() error {
-			waiting, stop := context.WithTimeout(ctx, pruneWait) // for the downloads that do not get on to end
+			waiting, stop := context.WithTimeout(ctx, pruneWait) // until stalled downloads end
 			defer stop()
 			open, ok := r.projects.staging.Shut(waiting)
 			if !ok {

@@ -38,16 +38,16 @@ type reporter struct {
 	loop     *loop
 	pending  chan struct{} // there may be something to deliver
 	contact  chan struct{} // the WFM answers
-	since    atomic.Int64  // since when something has been waiting, by uptime; 0: nothing is, as far as it is known
-	isDeaf   atomic.Bool   // the WFM did not hear the last attempt
-	retry    retry         // of attempts that got nobody's reports through
+	since    atomic.Int64  // since when the outbox has not been empty, by uptime; 0: it is, as far as known
+	isDeaf   atomic.Bool   // the last attempt did not reach the WFM
+	retry    retry         // for attempts that got no reports through
 	held     map[string]*heldReports
-	finished []uint64 // done with, and not deleted yet
+	finished []uint64 // to be deleted
 	status   func(d *store.Deployment) margo.Status
 	again    atomic.Bool // the current state is to be reported again
-	untold   []string    // deployments of which that is still to be done
+	untold   []string    // deployments still to be reported so
 	logged   string      // the last problem that was logged, to log it once
-	full     bool        // it was logged that reports have to be dropped
+	full     bool        // dropping reports was logged
 
 	mu   sync.Mutex
 	told map[string]control.Reported // what the WFM took last of each deployment, since the start
@@ -57,7 +57,7 @@ type reporter struct {
 type heldReports struct {
 	retry
 	until  time.Time
-	newest uint64 // of them, as far as they were looked at
+	newest uint64 // of those looked at
 }
 
 func newReporter(b *base, quiet *pace.Silence, l *loop) *reporter {
@@ -132,14 +132,14 @@ func (r *reporter) rest(ctx context.Context, f fate) bool {
 // batch read. It returns taken, even if some deployments' reports are held, or why none got
 // through.
 func (r *reporter) round(ctx context.Context) (fate, error) {
-	waits := map[string]bool{} // deployments of which reports are held; true: the rest has to wait for the next round, too
+	waits := map[string]bool{} // deployments whose reports are held; true: the rest waits for the next round, too
 	var problem, refusal error
 	for after := uint64(0); ; {
 		reports, err := r.store.Reports(after, reportsAtOnce)
 		if err != nil && !errors.Is(err, store.ErrCorrupt) {
 			return unheard, fmt.Errorf("cannot read the outbox: %w", err)
 		}
-		problem = errors.Join(problem, err) // what cannot be read is no reason to keep the others
+		problem = errors.Join(problem, err) // an unreadable report does not hold up the others
 		if len(reports) == 0 {
 			break
 		}
@@ -173,7 +173,7 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 			r.isDeaf.Store(false)
 		}
 		if err := r.acknowledge(); err != nil {
-			return unheard, err // only this is tried again
+			return unheard, err // only this is retried
 		}
 	}
 	maps.DeleteFunc(r.held, func(id string, _ *heldReports) bool {
@@ -192,13 +192,13 @@ func (r *reporter) round(ctx context.Context) (fate, error) {
 // reports needs none: the newest says the same.
 func (r *reporter) repeat(ctx context.Context) (_ fate, problem error) {
 	if r.again.Swap(false) {
-		deployments, _ := r.store.Deployments() // what cannot be read is told by its worker
+		deployments, _ := r.store.Deployments() // its worker reports an unreadable record
 		r.untold = idsOf(deployments)
 	}
 	for ; len(r.untold) > 0; r.untold = r.untold[1:] {
 		d, err := r.store.Deployment(r.untold[0])
 		if err != nil {
-			continue // it is gone by now
+			continue // it is gone
 		}
 		waiting, err := r.store.WaitingReports() // after the record, whose next change is reported there
 		if err != nil {
@@ -231,9 +231,9 @@ func (r *reporter) holds(report store.Report, waits map[string]bool) bool {
 		return false
 	}
 	if h.fate == parked && !blocked && (report.Sequence > h.newest || r.isGone(report.Deployment)) {
-		h.until, blocked = time.Time{}, true // something about it changed: it is tried with the next round
+		h.until, blocked = time.Time{}, true // its state changed: it is retried with the next round
 	}
-	h.newest, waits[report.Deployment] = max(h.newest, report.Sequence), blocked // what is behind it is no news
+	h.newest, waits[report.Deployment] = max(h.newest, report.Sequence), blocked // reports behind it are no news
 	return true
 }
 
@@ -262,7 +262,7 @@ func (r *reporter) acknowledge() error {
 func (r *reporter) post(ctx context.Context, report store.Report) (fate, error) {
 	body, err := r.store.ReportBody(report.Sequence)
 	switch {
-	case errors.Is(err, store.ErrNotFound): // a newer one superseded it just now
+	case errors.Is(err, store.ErrNotFound): // superseded just now
 		return lost, nil
 	case err != nil:
 		return unheard, fmt.Errorf("cannot read the outbox: %w", err)
@@ -300,13 +300,13 @@ type fate int
 
 const (
 	taken    fate = iota // the WFM has it
-	lost                 // it is not there any more
+	lost                 // it was dropped meanwhile
 	hopeless             // the WFM will never take it: it is dropped
-	parked               // the WFM may take it once something has changed; its deployment waits
+	parked               // the WFM may take it after some change; its deployment waits
 	later                // the WFM may take it later; its deployment waits
-	unheard              // nobody's reports get through now
-	silenced             // nobody may call the WFM now
-	refused              // nobody's reports are taken until somebody acts
+	unheard              // no reports get through now
+	silenced             // the WFM must not be called now
+	refused              // no reports are taken until an operator acts
 	retired              // the same, and the WFM ended the relationship
 )
 
@@ -323,7 +323,7 @@ func (r *retry) after(f fate) time.Duration {
 		case parked:
 			r.first, r.most = 10*time.Minute, parkedMost
 		case refused:
-			r.first = time.Minute // at once is of no use (ERR-05)
+			r.first = time.Minute // an immediate retry is useless (ERR-05)
 		case retired:
 			r.first, r.most = 2*time.Hour, 2*time.Hour // as rarely as polls
 		}
@@ -350,14 +350,14 @@ func fateOf(err error, gone bool) fate {
 		return hopeless
 	case margo.ProblemNotAuthorized, margo.ProblemInvalidClient, margo.ProblemCannotGenerateResponse,
 		margo.ProblemInvalidCertificateFormat, margo.ProblemCertificateNotTrusted,
-		margo.ProblemInvalidDigestHeader, margo.ProblemSignatureVerificationFailed: // of the device, not of the report
+		margo.ProblemInvalidDigestHeader, margo.ProblemSignatureVerificationFailed: // the device's fault, not the report's
 		return refused
 	case margo.ProblemDeploymentNotFound, margo.ProblemDeviceNotFound, margo.ProblemGatewayNotFound:
 		return unknown
 	}
 	status := answered.Status
 	if answered.Page && slices.Contains([]int{http.StatusBadRequest, http.StatusNotFound, http.StatusGone, http.StatusUnprocessableEntity}, status) {
-		return later // it may be of a proxy that does not like the certificate, or knows no such path
+		return later // it may come from a proxy that rejects the certificate, or knows no such path
 	}
 	switch status {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:

@@ -172,7 +172,7 @@ func wayBackOf(d *store.Deployment) string {
 // Fragile are the projects that only the reconciler may start: those to be removed, and those of
 // revisions that this device may not have survived, whose attempts are counted first.
 func (a *Agent) Fragile() []string {
-	deployments, _ := a.o.Store.Deployments() // what cannot be read is told by who works on it
+	deployments, _ := a.o.Store.Deployments() // its worker reports an unreadable record
 	var names []string
 	for i := range deployments {
 		d := &deployments[i]
@@ -183,7 +183,7 @@ func (a *Agent) Fragile() []string {
 		switch Phase(d.Phase) {
 		case Applying:
 			names = append(names, stagedProjects(d)...)
-		case Failed: // tried again, or given up and still there
+		case Failed: // to be retried, or given up and still there
 			if d.Attempts > 0 || codeOf(d.Fault) == codeInterrupted && (d.Active == nil || d.Return == returnLeft) {
 				names = append(names, stagedProjects(d)...)
 			}
@@ -230,7 +230,7 @@ func (r *reconciler) notUndone(d *store.Deployment, why error) error {
 	return r.ledger.step(d, "not undone", func(d *store.Deployment) {
 		d.Return = returnFailing
 		neither := fmt.Sprintf("revision %s, which worked before, does not run either ", d.Active.Digest)
-		if Phase(d.Phase) == Failed && d.Fault != nil && !strings.HasPrefix(d.Fault.Message, neither) { // else it was told with a try before
+		if Phase(d.Phase) == Failed && d.Fault != nil && !strings.HasPrefix(d.Fault.Message, neither) { // otherwise it was reported before a retry
 			told := *d.Fault
 			told.Message = shortened(fmt.Sprintf("%s(%s): %s", neither, margo.Shown(why.Error(), control.MaxReason),
 				strings.TrimPrefix(told.Message, backTo(d.Active)+": ")), maxFaultText)

@@ -59,11 +59,11 @@ func (p *poller) refuse(held store.Manifest, m *wfm.Manifest) error {
 		since = before.Since // nothing was accepted in between
 	}
 	r.manifest = &control.RefusedManifest{Since: since, Accepted: held.Version, Version: m.Version, Digest: m.Digest.String(), Deployments: make([]string, 0, len(m.Deployments))}
-	deployments, _ := p.store.Deployments() // what cannot be read would be added, too
+	deployments, _ := p.store.Deployments() // an unreadable record would be added, too
 	known := byID(deployments)
 	listed := make(map[string]bool, len(m.Deployments))
 	for _, ref := range m.Deployments {
-		id := strings.Clone(ref.ID) // the rest of the manifest need not stay
+		id := strings.Clone(ref.ID) // the rest of the manifest need not stay in memory
 		r.manifest.Deployments = append(r.manifest.Deployments, id)
 		listed[strings.ToLower(id)] = true
 		switch d := known[strings.ToLower(id)]; {

@@ -24,7 +24,7 @@ const (
 
 // Bounds of what is reported of a running deployment, however often it changes.
 const (
-	tellAtOnce = 3                // changes that are told as they come ...
+	tellAtOnce = 3                // changes that are reported at once ...
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
 )
 
@@ -90,7 +90,7 @@ type watched struct {
 	verdict *trouble  // to be told; nil: that it is installed
 	ill     time.Time // since when it has not been well; zero: it is well
 	well    time.Time // since when there has been no trouble, while ill
-	turns   int       // how often it fell ill since it was told of
+	turns   int       // how often it fell ill since the last report
 	falls   int       // how often it fell ill, each time soon after the last
 	fell    time.Time // the last time
 	told    *trouble  // the WFM; nil: that it is installed
@@ -99,7 +99,7 @@ type watched struct {
 // look notes what is wrong at now, and judges. due is when time alone may change the verdict;
 // zero: never.
 func (w *watched) look(now time.Time, t *trouble, set *Settings) (due time.Time) {
-	w.verdict = w.told // as long as it has been neither ill nor well for long enough
+	w.verdict = w.told // until it has been ill or well for long enough
 	switch {
 	case t != nil:
 		if w.ill.IsZero() || !w.well.IsZero() { // it falls ill

@@ -21,7 +21,7 @@ type Settings struct {
 	Poll    pace.Rules    // when to call the WFM
 	Settle  time.Duration // for how long a service must run to count as installed
 	Gate    Gate
-	Reports Reports // what the WFM is told besides what becomes of a change
+	Reports Reports // what the WFM is told besides the outcome of changes
 	// MaxTimeout bounds the installation of a component, whatever its document says (AD-08); 0: 2
 	// hours.
 	MaxTimeout time.Duration

@@ -54,7 +54,7 @@ const yielded = "yielded"
 // newSlots makes slots for so much busy work at once; begun also counts what has yielded.
 func newSlots(busy, begun int) *limit.Limiter {
 	return limit.New(0,
-		limit.Bound{Most: begun, Counts: func(_, _ limit.Key) bool { return true }}, // first: it tells more of what is waited for
+		limit.Bound{Most: begun, Counts: func(_, _ limit.Key) bool { return true }}, // first, since it says more about the wait
 		limit.Bound{Most: busy, Counts: func(held, _ limit.Key) bool { return held.Kind != yielded }},
 	)
 }

@@ -59,7 +59,7 @@ func (r *reconciler) stage(ctx context.Context, w *worker, d *store.Deployment) 
 	case err == nil, ctx.Err() != nil, !errors.As(err, &f):
 		return err
 	case f.temporary():
-		return f // pending, until the registry is back
+		return f // pending until the registry is back
 	}
 	return r.fail(ctx, w, d, f)
 }
@@ -203,7 +203,7 @@ func (r *reconciler) document(revision digest.Digest) (*margo.Deployment, error)
 }
 
 func (r *reconciler) load(ctx context.Context, id string, doc *margo.Deployment, c margo.Component, s *store.Staged, data []byte) (stagedComponent, error) {
-	settings, _, err := doc.Settings(c.Name) // the warnings were told when it was staged
+	settings, _, err := doc.Settings(c.Name) // the warnings were given when it was staged
 	if err != nil {
 		return stagedComponent{}, &fault{code: codeInvalidParameters, component: c.Name, err: err}
 	}

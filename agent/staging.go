@@ -27,7 +27,7 @@ import (
 // of the line; what it has downloaded stays. From then on it is one of the slow, which share half
 // of the slots, until it is staged.
 const (
-	lookingAtOnce     = 2 // but for those that have yielded; lookingBegun with them
+	lookingAtOnce     = 2 // without those that have yielded; lookingBegun with them
 	lookingBegun      = 4
 	downloadingAtOnce = 4
 	slowAtOnce        = 2
@@ -61,14 +61,14 @@ func newStaging() *limit.Limiter {
 
 type round struct {
 	w      *worker
-	ctx    context.Context // of what it does
+	ctx    context.Context // of its work
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
 	slot     *limit.Slot
 	next     *limit.Limiter   // of the slot with which the looking round goes on; nil: it is the downloading one, or has ended
-	marked   bool             // that images are unpacked
-	stalls   map[string]stall // of the objects that are being downloaded
+	marked   bool             // unpacking is recorded
+	stalls   map[string]stall // of objects being downloaded
 	progress stall            // of all of them
 	turns    []*time.Timer    // until another deployment may have the slot, and another slow one
 }
@@ -139,7 +139,7 @@ func (t *round) note(p runtime.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ctx.Err() != nil {
-		return // wasSlow says how it was before
+		return // wasSlow tells the state before
 	}
 	if done := p.Done >= p.Total; done && p.Slow == "" && (p.Total > 0 || p.Done == 0) {
 		delete(t.stalls, p.Object)
@@ -155,7 +155,7 @@ func (t *round) note(p runtime.Progress) {
 		t.stopTurns()
 		t.slot.Spare(false)
 	case t.startDownloadingLocked() && before.why == "":
-		t.slot.Spare(true, downloading, slow) // for nobody in line, but for who shuts them
+		t.slot.Spare(true, downloading, slow) // not for others in line, only to shut the slots
 		t.turns = []*time.Timer{t.spareAfter(yieldAfter, slow), t.spareAfter(slowTurn)}
 	}
 }
@@ -181,8 +181,8 @@ func (t *round) stopTurns() {
 
 // stall is why a download makes no progress.
 type stall struct {
-	why   string // empty: it does
-	waits bool   // for others alone
+	why   string // empty: it makes progress
+	waits bool   // only for other downloads
 }
 
 // stalled sums up the downloads of the round. The caller holds mu.
@@ -200,7 +200,7 @@ func (t *round) stalled() (sum stall) {
 
 // bring is stage without a second attempt; it does not record its error.
 func (r *reconciler) bring(ctx context.Context, w *worker, d *store.Deployment) error {
-	defer r.tidied() // nobody could meanwhile
+	defer r.tidied() // a prune was impossible meanwhile
 	stage := func(ctx context.Context, t *round) error { return r.stageAndRecord(ctx, d, t) }
 	if !w.tries.downloads {
 		if err := r.inRound(ctx, w, d, looking, stage); !errors.Is(err, errMustDownload) && !errors.Is(err, errPreempted) {
@@ -264,7 +264,7 @@ func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment
 	}
 	defer w.says(nil)
 	err = stage(t.ctx, t)
-	if err != nil && t.marked && d.Unpacking != nil { // it was survived
+	if err != nil && t.marked && d.Unpacking != nil { // the agent survived it
 		if err := r.ledger.step(d, "unpacked", func(d *store.Deployment) { d.Unpacking = nil }); err != nil && !errors.Is(err, errSuperseded) {
 			r.logger.Warn("cannot record that images are no longer being unpacked", "deployment", d.ID, "error", err)
 		}

@@ -39,7 +39,7 @@ func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	looking, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
 	projects, err := a.o.Runtime.Observe(looking)
-	if err != nil { // all the more is there to tell
+	if err != nil { // the rest is all the more important
 		s.RuntimeError = fmt.Sprintf("cannot observe the runtime: %v", err)
 	}
 	s.SelfCheck = a.selfCheck(s.RuntimeError)

@@ -97,10 +97,10 @@ func (r *reconciler) summarize(ctx context.Context, id string, former *store.Rev
 	}
 	if err == nil {
 		s.Before, e.Change = digestOf(former), difference(before, rev, size)
-	} else { // status says that there is more than is shown
+	} else { // status says that more changes than is shown
 		r.logger.Debug("cannot tell what a change does", "deployment", id, "error", err)
 	}
-	artifact, _ = json.Marshal(e) // cannot fail: it is made of texts and numbers
+	artifact, _ = json.Marshal(e) // cannot fail: only texts and numbers
 	s.Effects = digest.FromBytes(artifact)
 	return s, artifact
 }
@@ -121,7 +121,7 @@ func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch
 	var desired, active *store.Summary
 	var err, desiredErr error
 	if d.Active != nil && (d.Active.Summary == nil || removed && !r.store.HasArtifact(d.Active.Summary.Effects)) {
-		active, err = r.summarizeStaged(ctx, d.ID, nil, d.Active, fetch) // it takes the place of nothing any more
+		active, err = r.summarizeStaged(ctx, d.ID, nil, d.Active, fetch) // it no longer replaces anything
 	}
 	if len(d.Desired.Staged) > 0 && (d.Desired.Summary == nil || pending && !removed && !r.tellsChange(d)) {
 		desired, desiredErr = r.summarizeStaged(ctx, d.ID, d.Active, &d.Desired, fetch)
@@ -133,7 +133,7 @@ func (r *reconciler) resummarize(ctx context.Context, d *store.Deployment, fetch
 	was := digestOf(d.Active)
 	return errors.Join(err, r.ledger.step(d, "summary", func(d *store.Deployment) {
 		d.Desired.Summary = cmp.Or(desired, d.Desired.Summary)
-		if active != nil && digestOf(d.Active) == was { // nobody has gone back further meanwhile
+		if active != nil && digestOf(d.Active) == was { // unless it was rolled back further meanwhile
 			summarized := *d.Active
 			summarized.Summary = active
 			d.Active = &summarized
@@ -156,7 +156,7 @@ func (r *reconciler) summarizeStaged(ctx context.Context, id string, former, rev
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return s, r.ledger.restore(artifact) // a prune may drop it before the record names it: then it is made again
+	return s, r.ledger.restore(artifact) // if a prune drops it before the record names it, it is made again
 }
 
 // tellsChange says that the desired revision's summary was made against what worked last.

@@ -89,7 +89,7 @@ func (w *watcher) document() json.RawMessage {
 	})
 	w.mistakes.note("device check", err)
 	if err != nil {
-		return nil // told by the poll
+		return nil // the poll reports it
 	}
 	return doc
 }
