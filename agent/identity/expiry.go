@@ -12,8 +12,8 @@ const earlyNotice = 30 * 24 * time.Hour
 // Expiry is the remaining life of the device's certificate.
 type Expiry struct {
 	NotAfter time.Time
-	Left     time.Duration // negative: expired since then
-	Soon     bool          // less than a third of its life is left, or 30 days where that is less
+	Left     time.Duration // negative: expired
+	Soon     bool          // less than a third of its life or 30 days are left
 }
 
 // Expiry tells what is left at the given time. Renewal is the operator's task.

@@ -28,7 +28,7 @@ const (
 // Options say what an identity is made of.
 type Options struct {
 	Certificate string // X.509-SVID and its intermediates, PEM, leaf first
-	Key         string // its private key, PEM, not encrypted, for nobody else to read (ID-25)
+	Key         string // its private key, PEM, not encrypted, readable by its owner only (ID-25)
 	// TrustBundle is a SPIFFE bundle (JWKS) or PEM. Empty: SetBundle provides one, and until then
 	// no connection is made (ID-28).
 	TrustBundle string
@@ -55,12 +55,12 @@ type Identity struct {
 	options     Options
 	now         func() time.Time
 	id          spiffeid.ID
-	wfm         []string // SPIFFE IDs of which the WFM has one
+	wfm         []string // SPIFFE IDs of the WFM, any of which it may have
 	certificate tls.Certificate
 
 	bundle     atomic.Pointer[TrustBundle] // nil: none yet
 	generation atomic.Uint64
-	peer       atomic.Pointer[time.Time] // until when the chain of the WFM accepted last is valid
+	peer       atomic.Pointer[time.Time] // end of validity of the last accepted WFM's chain
 }
 
 // Load reads an identity. The error is an *Error.
@@ -306,7 +306,7 @@ func parseKey(data []byte) (crypto.Signer, error) {
 
 // readFile reads a file of at most limit bytes; the mode is that of the file read.
 func readFile(path string, limit int) (data []byte, mode fs.FileMode, err error) {
-	info, err := os.Stat(path) // before opening, which would hang on a pipe
+	info, err := os.Stat(path) // before opening, which would block on a pipe
 	if err == nil && !info.Mode().IsRegular() {
 		return nil, 0, fault(Unreadable, path, "is not a regular file")
 	}

@@ -14,7 +14,7 @@ const (
 	leastRefresh   = 5 * time.Minute
 	mostRefresh    = 7 * 24 * time.Hour
 	defaultRefresh = 24 * time.Hour
-	firstRefresh   = time.Minute // the latest for the first after a start
+	firstRefresh   = time.Minute // latest first refresh after a start
 )
 
 // Bounds of the time between attempts that fail.

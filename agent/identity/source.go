@@ -54,14 +54,14 @@ type BundleSource struct {
 	kept     keptRecord
 	bundle   *TrustBundle  // of kept; nil: none
 	unkept   bool          // the Keeper has an older one
-	urgent   bool          // there is a reason not to wait for the schedule
+	urgent   bool          // the schedule does not count
 	failures int           // in a row
 	logged   string        // the last problem that was logged, to log it once
 	status   BundleStatus  // except for what follows from kept and bundle
 	since    time.Time     // the last attempt, or the start, by a clock that cannot be set
-	wait     time.Duration // from then on to the next attempt
-	atLeast  time.Duration // of it, as the service asked for
-	spacing  time.Duration // of it, whatever the reason for an attempt
+	wait     time.Duration // time from then to the next attempt
+	atLeast  time.Duration // the part of it that the service asked for
+	spacing  time.Duration // the part of it between any two attempts
 }
 
 type keptRecord struct {
@@ -74,10 +74,10 @@ type keptRecord struct {
 type BundleStatus struct {
 	TrustDomain string    // "": there is no bundle
 	Anchors     int       // of the bundle
-	Sequence    uint64    // as the bundle says, 0: it does not
-	Accepted    time.Time // when it was fetched for the first time
-	Checked     time.Time // when the service confirmed it for the last time since the start
-	Next        time.Time // when it is asked for the next time, about
+	Sequence    uint64    // of the bundle; 0: none given
+	Accepted    time.Time // when it was first fetched
+	Checked     time.Time // when the service last confirmed it since the start
+	Next        time.Time // the approximate time of the next attempt
 	Err         error     // why the last attempt failed
 }
 
@@ -100,7 +100,7 @@ func (s *BundleSource) Follow(i *Identity) {
 	if s.since.IsZero() { // all devices of a plant may have been switched on together
 		s.since, s.wait = time.Now(), time.Duration(s.options.Random()*float64(firstRefresh))
 	}
-	if i.SetBundle(s.kept.TrustDomain, s.bundle) != nil { // there is none, or one of another trust domain
+	if i.SetBundle(s.kept.TrustDomain, s.bundle) != nil { // there is none, or it is of another trust domain
 		s.urgent, s.spacing = true, s.atLeast
 	}
 	s.poke()

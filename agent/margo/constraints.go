@@ -26,7 +26,7 @@ type Selector []MatchExpression
 // MatchExpression compares what a key refers to.
 type MatchExpression struct {
 	Key      string
-	Operator string   // see met; one that is unknown is never met
+	Operator string   // see met; an unknown one is never met
 	Values   []Value  // for In, NotIn, Gt, Lt
 	Items    Selector // for ContainsAll, ContainsAny; keys are relative to the element
 }

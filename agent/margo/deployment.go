@@ -33,7 +33,7 @@ type Deployment struct {
 	ApplicationID string
 	Labels        map[string]string
 	Type          DeploymentType
-	Components    []Component // in the order in which they are to be processed (AD-13)
+	Components    []Component // in the order of processing (AD-13)
 	Parameters    []Parameter // in the order of the document
 	Constraints   *DeviceConstraints
 	// Sandbox: the document is of the kind served by the Margo sandbox's WFM, which knows the

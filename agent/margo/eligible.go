@@ -10,7 +10,7 @@ import (
 
 // Unmet is why a device may not host a deployment.
 type Unmet struct {
-	Capacity bool   // it has too little of something, else no rule is met
+	Capacity bool   // too little of something; otherwise no rule is met
 	Text     string // which requirement, and what the device has
 }
 
@@ -60,7 +60,7 @@ func (c *DeviceConstraints) capacity(properties node) string {
 		name   string
 		wanted Quantity
 	}{{"memory", c.Memory}, {"storage", c.Storage}} {
-		has, _ := ParseQuantity(shown(properties.member(of.name), 64)) // what cannot be read is not there
+		has, _ := ParseQuantity(shown(properties.member(of.name), 64)) // an unreadable quantity counts as none
 		if has < of.wanted {
 			return fmt.Sprintf("capacityRequirements.%s: %s required, this device has %s", of.name, of.wanted, has)
 		}

@@ -56,7 +56,7 @@ const maxUnread = 64
 // Settings are what the parameters of a deployment set for one component.
 type Settings struct {
 	Environment map[string]string // variables of the Compose project
-	Ports       map[string]string // the port of the device to publish a container port on, which is told as 80/tcp
+	Ports       map[string]string // device ports by the container port that each publishes, such as 80/tcp
 }
 
 // Settings gives what the parameters set for one component of a Compose deployment (AD-09,

@@ -43,7 +43,7 @@ type Status struct {
 	DeploymentID   string // as the manifest spells it
 	DeviceID       string // with full hierarchy (ST-06); always sent
 	AdoptedVersion uint64 // adoptedManifestVersion (ST-12)
-	State          State  // equal to OverallState of the components, where there are any (ST-04)
+	State          State  // the OverallState of the components, if there are any (ST-04)
 	Error          *Fault // required where State is Failed (ST-09)
 
 	// Components has one entry per component of the document (ST-05); none only if the document

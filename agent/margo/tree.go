@@ -54,8 +54,8 @@ const maxStream = 256
 
 type limits struct {
 	bytes int
-	depth int // of nesting
-	nodes int // values of every kind, counted again wherever a YAML alias repeats them
+	depth int // nesting
+	nodes int // values of every kind, counted for each use of a YAML alias
 }
 
 func (l limits) fit(body []byte) error {
@@ -164,7 +164,7 @@ func yamlDocuments(body []byte, l limits) (documents []*yaml.Node, err error) {
 	if err := l.fit(body); err != nil {
 		return nil, err
 	}
-	if weigh(body) > l.nodes { // which would show too late
+	if weigh(body) > l.nodes { // checked afterwards it would be too late
 		return nil, fmt.Errorf("has more than %d values", l.nodes)
 	}
 	for decoder := yaml.NewDecoder(bytes.NewReader(body)); ; {

@@ -94,7 +94,7 @@ func blockLine(text string, at int) (column int, begins, certain bool) {
 		return 0, false, len(value) > 1 && strings.IndexByte(value[1:], first) == len(value)-2 && !strings.Contains(value, `\`)
 	case first == '[' || first == '{':
 		return 0, false, isFlow(value)
-	case value == text: // of a list
+	case value == text: // a list
 		return 0, false, isWordStart(first) && !strings.Contains(value, ": ") && !strings.HasSuffix(value, ":")
 	}
 	return 0, false, isWordStart(value[0])

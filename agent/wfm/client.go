@@ -70,14 +70,14 @@ type Client struct {
 	fresh      atomic.Bool            // onboarded by this client, and nothing was reported since
 	withoutID  atomic.Bool            // capabilities are reported without the id of the device in the path
 	habits     atomic.Pointer[Habits] // never nil
-	statusForm atomic.Int32           // one more than the place of the right one in statusForms; 0: not known
-	acceptAny  atomic.Bool            // the WFM does not take our Accept
-	failedWay  atomic.Int32           // the way to documents that the WFM could not go last time (5xx): the other one comes first
+	statusForm atomic.Int32           // index of the right one in statusForms + 1; 0: not known
+	acceptAny  atomic.Bool            // the WFM rejects our Accept header
+	failedWay  atomic.Int32           // the way to documents that the WFM last failed to serve (5xx): the other comes first
 	garbled    atomic.Bool            // single documents of this WFM did not match their digests: the bundle comes first
 
 	spooling chan struct{} // holds a token while a bundle is fetched
 
-	serverTime atomic.Pointer[serverTime] // nil: never heard
+	serverTime atomic.Pointer[serverTime] // nil: not heard yet
 
 	said sync.Map // messages of warnOnce
 }
@@ -154,7 +154,7 @@ type request struct {
 	url      *url.URL
 	resource string      // in place of url: of this client
 	header   http.Header // beside those that send sets; may be nil
-	etag     string      // makes it conditional, if it can be used
+	etag     string      // makes it conditional, if usable
 	body     []byte      // JSON; nil: none
 	own      bool        // a 404 means that the WFM does not know this client
 	limit    int64       // of the answer's body; 0: it is not read
@@ -205,7 +205,7 @@ func (c *Client) do(ctx context.Context, r request) (*answer, error) {
 	case status < 200 || status > 299:
 		return nil, c.refusal(r, response, body)
 	case r.limit == 0:
-		if isPage(response.Header, skim(response.Header, body, maxIgnored)) { // read to its end, the connection can be used again
+		if isPage(response.Header, skim(response.Header, body, maxIgnored)) { // a body read to its end lets the connection be reused
 			return nil, &connectionError{r.op, errPage}
 		}
 		return &answer{status: status}, nil
@@ -274,7 +274,7 @@ func (c *Client) authenticate(httpRequest *http.Request, r request) error {
 		httpRequest.Header.Set("Authorization", value)
 	}
 	if c.options.Sign != nil && !r.unsigned {
-		return c.options.Sign(httpRequest, r.body) // last, it may cover any header field
+		return c.options.Sign(httpRequest, r.body) // last: it may cover any header field
 	}
 	return nil
 }

@@ -64,7 +64,7 @@ func (c *connections) newTransport() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true) // ID-11, A-44
 	return &http.Transport{
-		Proxy:               nil, // one that is not transparent breaks mutual TLS
+		Proxy:               nil, // a proxy that terminates TLS breaks mutual TLS
 		DialContext:         c.Dial,
 		TLSClientConfig:     c.TLS,
 		TLSHandshakeTimeout: c.Timeout,

@@ -81,7 +81,7 @@ func (c *Client) capabilityForms(deviceID string) []form {
 // statusForms are the ways to report a status: early servers of rc.1 have a singular path, and a
 // WFM in the field a plural end. Which one a WFM has is found out once.
 func (c *Client) statusForms(deploymentID string) []form {
-	deploymentID = url.PathEscape(deploymentID) // one that is refused may be anything
+	deploymentID = url.PathEscape(deploymentID) // a refused id may be anything
 	forms := []form{
 		{http.MethodPost, "deployments/" + deploymentID + "/status"},
 		{http.MethodPost, "deployments/" + deploymentID + "/statuses"},

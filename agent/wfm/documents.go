@@ -17,7 +17,7 @@ import (
 // Estimates for the choice between the bundle and single documents.
 const (
 	roundTrip       = 4 << 10 // bytes that could have been received while waiting for an answer
-	assumedDocument = 2 << 10 // size of a document that the manifest gives none for
+	assumedDocument = 2 << 10 // size of a document without one in the manifest
 )
 
 // Documents fetches deployment documents that the manifest refers to, as the bundle or one by
@@ -162,7 +162,7 @@ func (f *fetch) bundleFirst() bool {
 		bundle = weight(f.manifest.Deployments)
 	}
 	if came, err := f.client.options.Spool.Size(f.manifest.Bundle.Digest); err == nil {
-		bundle -= min(bundle, uint64(came)) // it goes on from there
+		bundle -= min(bundle, uint64(came)) // the transfer resumes there
 	}
 	return bundle+roundTrip < weight(f.need)+uint64(len(f.need))*roundTrip
 }

@@ -43,12 +43,12 @@ type Error struct {
 	Who        string // answered; empty: the WFM
 	Status     int    // of the HTTP answer
 	Problem    margo.ProblemDetail
-	RetryAfter time.Duration // not to be tried again before; 0: nothing said
-	Location   string        // where a redirect leads, which is not followed
-	Page       bool          // a page for people, which may be that of a proxy and not the WFM's
+	RetryAfter time.Duration // least time before a retry; 0: nothing said
+	Location   string        // the target of a redirect, which is not followed
+	Page       bool          // a page for people, possibly a proxy's
 
 	meaning  error         // a sentinel of this package, or nil
-	patience time.Duration // before it makes sense to try again, whatever the WFM asked for
+	patience time.Duration // least time before a retry makes sense, whatever the WFM asked for
 }
 
 // statusOf is the status of the answer in an error; 0: none.

@@ -24,8 +24,8 @@ type Limits struct {
 const (
 	maxHeader  = 64 << 10
 	maxIgnored = 4 << 10 // of a body that is not read
-	maxRatio   = 200     // bytes that one byte of a bundle expands to on the average
-	freeRatio  = 1 << 20 // of what it expands to before that counts
+	maxRatio   = 200     // average expansion of a byte of a bundle
+	freeRatio  = 1 << 20 // expanded bytes before that counts
 )
 
 const (

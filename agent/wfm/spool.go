@@ -28,9 +28,9 @@ var errSpool = errors.New("cannot store the download")
 type part struct {
 	spool  Spool
 	digest digest.Digest
-	limit  int64           // of its size
-	size   int64           // of what is there
-	hash   digest.Verifier // of what is there
+	limit  int64           // of the artifact's size
+	size   int64           // of what has arrived
+	hash   digest.Verifier // of what has arrived
 	buffer []byte
 
 	// encoded: the artifact is what these bytes expand to.
@@ -51,7 +51,7 @@ func openPart(spool Spool, d digest.Digest, limit int64) (*part, error) {
 	}
 	p.size, err = p.read(p.hash)
 	if err != nil || p.size > limit {
-		return p, p.restart() // it is worth nothing
+		return p, p.restart() // it is useless
 	}
 	return p, nil
 }

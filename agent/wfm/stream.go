@@ -37,7 +37,7 @@ func (c *Client) receive(ctx context.Context, r request, p *part) error {
 		case errors.Is(err, ErrTooLarge), errors.Is(err, errSpool), fresh && errors.Is(err, errRange):
 			return errors.Join(err, p.restart())
 		case p.same(), (err == nil || beyond) && p.matches():
-			return nil // also where more was announced than there is
+			return nil // even if more was announced
 		case grown && (err == nil && more || errors.Is(err, io.ErrUnexpectedEOF) && ctx.Err() == nil):
 			// Request the rest.
 		case err == nil && fresh:
