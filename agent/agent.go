@@ -79,8 +79,7 @@ type Gate interface {
 	Admit(deployment string, ask policy.Ask) []policy.Refusal
 }
 
-// Device is what the configuration says about this device; empty fields are taken from the
-// machine.
+// Device is the configured description of this device; empty fields come from the machine.
 type Device struct {
 	ID           string `yaml:"id" is:"deviceID?"`
 	Vendor       string `yaml:"vendor" is:"line"`
@@ -103,8 +102,7 @@ type Options struct {
 	// Watch calls changed, which does not block, when Facts may have changed, until ctx is done.
 	// It fails if the machine reports no changes; each poll looks at the machine anyway.
 	Watch func(ctx context.Context, changed func()) error
-	// StateDir and RunDir belong to the agent and its runtime; no workload may mount them. Lock
-	// files are in RunDir.
+	// StateDir and RunDir, with the lock files, must not be mounted by workloads.
 	StateDir, RunDir string
 	Logger           *slog.Logger
 	Now              func() time.Time
@@ -118,8 +116,7 @@ type Options struct {
 	// the panic that ended a former process, if any.
 	Starts int
 	Crash  *control.Mistake
-	// Exports counts metrics sent to a collector and failures, with the last one; nil: metrics
-	// are not sent.
+	// Exports counts metrics sent to a collector and failures; nil: they are not sent.
 	Exports func() (sent, failures int64, last error)
 	// Random spreads requests over time; nil: math/rand.
 	Random pace.Random
@@ -220,16 +217,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Sync polls the WFM now and returns the outcome. It does not wait for a window or the end of a
-// back-off; during downtime, and while the WFM asked for silence, the error is a
-// control.ErrConflict.
+// Sync polls the WFM now, whatever the window or back-off, and returns the outcome. During
+// downtime, and while the WFM asked for silence, the error is a control.ErrConflict.
 func (a *Agent) Sync(ctx context.Context) error { return a.poller.sync(ctx, nil) }
 
 // Subscribe delivers events until the returned function is called.
 func (a *Agent) Subscribe() (<-chan control.Event, func()) { return a.hub.subscribe() }
 
-// Stirred is poked when something happens besides polls; while it is silent the agent is at rest.
-// It is for one listener.
+// Stirred is poked for one listener when something happens besides polls; else all is at rest.
 func (a *Agent) Stirred() <-chan struct{} { return a.hub.stirred }
 
 // poke wakes the receiver of c, a channel with room for one: pokes in a row count as one.

@@ -17,14 +17,13 @@ import (
 
 const maxAnswers = 16
 
-// Approve approves a pending or future change. One that is being made or is done needs no answer;
-// that is no error.
+// Approve approves a pending or future change. If it has begun, that is no error.
 func (a *Agent) Approve(ctx context.Context, r control.AnswerRequest) error {
 	return a.answer(ctx, r, policy.Approved)
 }
 
-// Reject blocks a change until it is approved. A change that is being made is not stopped: the
-// error says how to undo it.
+// Reject blocks a change until it is approved. For one that has begun the error says how to undo
+// it.
 func (a *Agent) Reject(ctx context.Context, r control.AnswerRequest) error {
 	return a.answer(ctx, r, policy.Rejected)
 }
@@ -133,8 +132,7 @@ func nounOf(kind policy.ChangeKind) string {
 	return cmp.Or(map[policy.ChangeKind]string{policy.Install: "installation", policy.Remove: "removal"}[kind], "update")
 }
 
-// answerTo is the site's answer to a change of d, or nil. Installation and update of a revision
-// count as the same.
+// answerTo is the site's answer to c, or nil. Installation and update count as the same.
 func answerTo(d *store.Deployment, c proposal) *store.Answer {
 	for i := range slices.Backward(d.Answers) {
 		a := &d.Answers[i]

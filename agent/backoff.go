@@ -40,8 +40,7 @@ type vain struct {
 	err      error         // their fault
 }
 
-// before returns the recorded fault of a manifest's documents while it is too early to fetch them
-// again, else nil.
+// before returns the recorded fault of the documents while it is too early to fetch them again.
 func (v *vain) before(manifest digest.Digest, up time.Duration) error {
 	if v.manifest == manifest && up < v.until {
 		return v.err

@@ -179,8 +179,7 @@ func withdraw(ctx context.Context, w Withdrawer, known acknowledged, now time.Ti
 	return e, err
 }
 
-// Withdraw withdraws the capabilities of this device from its present WFM before that changes.
-// See the function Withdraw.
+// Withdraw is the function Withdraw for this device's present WFM, before that changes.
 func (a *Agent) Withdraw(ctx context.Context) {
 	if left := a.silence.Hold().Left(); left > 0 {
 		a.o.Logger.Warn("the WFM is not told that this device leaves: polling is paused", "for", left)

@@ -108,8 +108,7 @@ func namespacesOf(s *compose.Service) map[string]compose.Namespace {
 	return map[string]compose.Namespace{"network": s.Network, "pid": s.PID, "ipc": s.IPC, "uts": s.UTS, "cgroup": s.Cgroup}
 }
 
-// sharedAsked are external volumes and networks, and containers of other deployments whose
-// namespaces a service joins.
+// sharedAsked are external volumes and networks, and foreign containers with shared namespaces.
 func sharedAsked(p *runtime.Project, s *compose.Service) []string {
 	var names []string
 	for _, m := range s.Mounts {

@@ -38,8 +38,7 @@ func (p *Projects) exec(ctx context.Context, find finder, name string, r control
 	})
 }
 
-// replicaFor finds the container for a command: that with the requested number, else the first
-// that runs.
+// replicaFor finds the container with the requested number, else the first that runs.
 func replicaFor(projects []runtime.ObservedProject, r control.ExecRequest) (in runtime.ObservedContainer, err error) {
 	var states []string
 	found := false

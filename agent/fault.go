@@ -69,13 +69,11 @@ const (
 	// ofDevice: of this device or its surroundings. It may pass by itself, as may a code recorded
 	// by a newer version of the agent.
 	ofDevice cause = iota
-	// ofDocument: no retry can run what the WFM published. It is judged again when what it was
-	// judged by has changed.
+	// ofDocument: it can never run as published. It is judged again when judgedBy changes.
 	ofDocument
 	// ofSite: a person, or the site's rules, decided so.
 	ofSite
-	// ofWorkload: it was run, and did not work. Time may help, as when it depends on something
-	// that is missing.
+	// ofWorkload: it ran and did not work. Time may help, as with a missing dependency.
 	ofWorkload
 	// ofAttempt: the agent did not survive it several times. Power cuts are possible, but more
 	// often the revision takes the device down, so it is not retried until the WFM publishes
@@ -148,9 +146,8 @@ func (f *fault) concerns(d *store.Deployment, component string) bool {
 	return !own || f.component == component
 }
 
-// record writes the fault into a deployment: the failed component, or all of them if the
-// deployment failed as a whole (ST-04, ST-07, ST-08). name is the source of the deployment's own
-// errors.
+// record writes the fault into a deployment: into its component, or into all if the deployment
+// failed as a whole (ST-04, ST-07, ST-08). name is the source of the deployment's own errors.
 func (f *fault) record(d *store.Deployment, name string) {
 	d.Fault = &store.Fault{Code: f.code, Source: name, Message: shortened(f.Error(), maxFaultText)}
 	for i := range d.Components {

@@ -16,9 +16,8 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// What the agent does after its store was lost, as a whole or in part: what runs goes on without
-// it, records come again with the next manifest, and what runs as that wants it is taken over as
-// it is.
+// What the agent does after losing its store, or a part of it: what runs goes on, records come
+// again with the next manifest, and what already runs as that wants is taken over.
 
 const (
 	// rejectionsSetting names the record of what the site has rejected, a setting since those
@@ -44,8 +43,7 @@ func (r *reconciler) adopt(ctx context.Context, w *worker, d *store.Deployment) 
 	return true, nil
 }
 
-// isThere says that the containers of the desired revision, and no others of its deployment, are
-// on the device.
+// isThere says that exactly the containers of the desired revision are on the device.
 func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, error) {
 	if _, err := r.document(d.Desired.Digest); err != nil {
 		return false, err
@@ -71,8 +69,7 @@ func (r *reconciler) isThere(ctx context.Context, d *store.Deployment) (bool, er
 	return true, nil
 }
 
-// foundImages are the images that run as a project, by reference, to keep them where their tags
-// have moved.
+// foundImages are a running project's images by reference, to keep where tags have moved.
 func (r *reconciler) foundImages(ctx context.Context, project string) map[string]digest.Digest {
 	p, err := r.runtime.ObserveProject(ctx, project)
 	if err != nil {
@@ -93,8 +90,7 @@ func isLost(err error) bool {
 	return errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrCorrupt)
 }
 
-// stillThere says that every component of a revision has its containers, whatever the store has
-// lost of it.
+// stillThere says that every component of a revision still has its containers.
 func (r *reconciler) stillThere(ctx context.Context, rev *store.Revision) bool {
 	projects, err := r.runtime.Observe(ctx)
 	if err != nil {

@@ -153,8 +153,7 @@ func (r *reconciler) hooks(d *store.Deployment) []policy.Hook {
 	return hooks
 }
 
-// decide asks the rules about the next change of d. The error is *waiting, or a *fault of
-// codeRejected.
+// decide asks the rules about the next change of d: *waiting, or a *fault of codeRejected.
 func (r *reconciler) decide(d *store.Deployment) error {
 	v := r.verdict(d)
 	switch {
@@ -166,8 +165,7 @@ func (r *reconciler) decide(d *store.Deployment) error {
 	return nil
 }
 
-// pass lets the next change of d begin, or returns *waiting, or a *fault that is final. done
-// gives the turn back.
+// pass lets the next change of d begin; else *waiting, or a final *fault. done ends the turn.
 func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (done func(), err error) {
 	if runs(d, d.Desired.Digest) && !leaves(d) {
 		return r.turn(ctx, w, returning) // nobody is asked: the WFM withdrew the change
@@ -208,8 +206,7 @@ func (r *reconciler) pass(ctx context.Context, w *worker, d *store.Deployment) (
 	}
 }
 
-// ask asks the site's hooks about the next change of d. A hook that wants to be asked later is
-// not asked before then.
+// ask asks the site's hooks about the next change of d, but not before the time that one gave.
 func (r *reconciler) ask(ctx context.Context, w *worker, d *store.Deployment) (asked bool, err error) {
 	hooks := r.hooks(d)
 	if len(hooks) == 0 {
@@ -267,8 +264,7 @@ func (w *worker) endTurn() {
 	}
 }
 
-// take waits for a slot; meanwhile the status shows who is ahead. kind and preempt are those of
-// limit.Limiter.
+// take waits for a slot, and status shows who is ahead. kind and preempt: see limit.Limiter.
 func (w *worker) take(ctx context.Context, from *limit.Limiter, kind string, preempt func(), reason func(owners []string) string) (*limit.Slot, error) {
 	key := limit.Key{Party: w.id, Kind: kind}
 	slot, err := from.Acquire(ctx, key, preempt, func(bool) {
@@ -358,8 +354,7 @@ func (t *turns) before(id string) string {
 	return nearest.id
 }
 
-// note takes new records into account. A deployment that becomes the first is woken; the others
-// hear when they look again.
+// note takes new records into account, and wakes a deployment that becomes the first.
 func (t *turns) note(deployments ...store.Deployment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

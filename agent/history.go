@@ -106,8 +106,7 @@ func (b *base) tell(e store.Entry) {
 	b.hub.send(event)
 }
 
-// noteStart records the start of the agent, unless nothing happened since the last one, and any
-// damage to the journal.
+// noteStart records damage to the journal, and the start unless nothing happened since the last.
 func (a *Agent) noteStart() {
 	var entries []store.Entry
 	if _, err := a.o.Store.VerifyJournal(); err != nil {
@@ -126,8 +125,7 @@ func (a *Agent) noteStart() {
 	}
 }
 
-// noteAccepted records that m is accepted, changing this many deployments; not if it was accepted
-// before and nothing changes.
+// noteAccepted records the acceptance of m, unless it is a repetition that changes nothing.
 func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store.Entry {
 	held, known, _ := l.store.Manifest() // the readable copy
 	if known && changed == 0 && held.Version == m.Version && held.Digest == m.Digest && held.Epoch == by.epoch && held.Scope == by.scope {
@@ -146,8 +144,7 @@ func (l *ledger) noteAccepted(m *wfm.Manifest, by adoption, changed int) []store
 	return []store.Entry{l.note(noteManifestRollback, e)}
 }
 
-// noteRefused records the refusal of a manifest once, even across restarts. of is nil if the
-// manifest is unknown.
+// noteRefused records a refusal once, even across restarts. of is nil for an unknown manifest.
 func (l *ledger) noteRefused(problem string, of *control.RefusedManifest) {
 	e := store.Entry{Text: strings.TrimPrefix(problem, errRefused.Error()+": ")}
 	if of != nil {

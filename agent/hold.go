@@ -19,8 +19,7 @@ import (
 
 const locksSetting = "locks"
 
-// Bounds of the locks that people hold at once. Holders leave some to others, and unprivileged
-// users leave some to root.
+// Bounds of people's locks. Holders leave some to others, unprivileged users some to root.
 const (
 	maxHolds       = 64 // in all
 	maxOwnHolds    = 16 // of one user
@@ -235,8 +234,7 @@ func (l *locks) note(m pace.Moment, kind string, h *hold, by string) store.Entry
 	return store.Entry{Time: m.Wall, Kind: kind, Deployment: h.Deployment, By: by, Text: h.text(m)}
 }
 
-// hold takes a lock, replacing the holder's lock of the same scope. Package control has checked
-// the request.
+// hold takes a lock, replacing the holder's of the same scope. Package control checked r.
 func (l *locks) hold(r control.HoldRequest) (control.Lock, error) {
 	by := r.Caller
 	h := hold{

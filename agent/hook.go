@@ -116,8 +116,7 @@ func runHook(ctx context.Context, h policy.Hook, environment []string) (said str
 	return out.String(), err
 }
 
-// trusted returns an error for a program that somebody else could have put there: hooks run with
-// the agent's rights.
+// trusted refuses a program that others could have put there: hooks have the agent's rights.
 func trusted(path string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 
 var errSuperseded = errors.New("superseded by a newer manifest")
 
-// ledger is the only writer of deployments. Each call is one transaction that holds the new phase
-// together with its report.
+// ledger is the only writer of deployments. Each call writes phase and report in one transaction.
 type ledger struct {
 	*base
 	reported func()      // there is something in the outbox
@@ -51,9 +50,8 @@ func (l *ledger) see(id string) (store.Deployment, error) {
 	return l.store.Deployment(id)
 }
 
-// begin starts to take the documents of a manifest. From now on none of them is pruned, even if
-// fetching fails, until another manifest is taken or the accepted one turns out to be the present
-// one.
+// begin starts to take the documents of a manifest. None is pruned, even if fetching fails, until
+// another manifest is taken or the accepted one turns out to be the present one.
 func (l *ledger) begin(m *wfm.Manifest) *intake {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,8 +71,7 @@ func (l *ledger) hold(documents map[digest.Digest][]byte) error {
 	return nil
 }
 
-// settle says that the accepted manifest is the present one, so that documents of any other may
-// go.
+// settle says that the accepted manifest is the present one: others' documents may go.
 func (l *ledger) settle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -328,8 +325,7 @@ func (l *ledger) unrecorded(ctx context.Context) []store.Deployment {
 	return found
 }
 
-// want makes another revision, listed by the manifest of this version, the desired one of a
-// record (DS-19, DS-20).
+// want makes a revision of the manifest of this version the desired one (DS-19, DS-20).
 func want(d *store.Deployment, revision digest.Digest, version uint64, document head) {
 	d.Desired = store.Revision{Digest: revision, Version: version}
 	for _, kept := range []*store.Revision{d.Active, d.Former} {

@@ -73,8 +73,7 @@ func (r *reconciler) ripe(ctx context.Context, w *worker, d *store.Deployment) e
 	return nil
 }
 
-// stagedStill makes sure that everything of the desired revision is on the device, and fetches
-// what was lost.
+// stagedStill makes sure that the desired revision is on the device, fetching what was lost.
 func (r *reconciler) stagedStill(ctx context.Context, w *worker, d *store.Deployment) error {
 	complete := true
 	err := r.eachStaged(ctx, d, func(c stagedComponent) error {

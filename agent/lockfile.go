@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	// maxLockFiles bounds how many files of a directory are looked at, maxLockEntries how many
-	// entries are read.
+	// maxLockFiles and maxLockEntries bound the files looked at and the entries read of a
+	// directory.
 	maxLockFiles   = 256
 	maxLockEntries = 4096
 	// removeLocksWithin bounds one removal: changes wait meanwhile.
@@ -40,8 +40,7 @@ const (
 
 const (
 	lockTable = "/proc/locks"
-	// initialPIDs is the initial PID namespace, in which the kernel's list of locks is complete
-	// (PROC_PID_INIT_INO).
+	// initialPIDs is the PID namespace with the complete list of locks (PROC_PID_INIT_INO).
 	initialPIDs = "pid:[4026531836]"
 )
 
@@ -286,8 +285,7 @@ func (l *lockFiles) listed() uint64 {
 	return l.device
 }
 
-// readLocks reads from the kernel's list who holds the wanted files, without disturbing anybody.
-// The list may be incomplete.
+// readLocks reads the holders of wanted files from the kernel's list, which may be incomplete.
 func readLocks(wanted map[fileID]bool) (takers map[fileID]int, complete bool) {
 	f, err := os.Open(lockTable)
 	if err != nil {
@@ -364,8 +362,7 @@ func try(dir *os.File, c candidate) (held bool, pid int, err error) {
 	return false, 0, nil // closing releases it: the descriptor is not shared
 }
 
-// open opens the file for reading without blocking. nil without an error: it is gone or was
-// replaced.
+// open opens the file for reading without blocking. Without an error, nil: gone or replaced.
 func (c candidate) open(dir *os.File) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), c.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	switch {

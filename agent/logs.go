@@ -76,8 +76,7 @@ func hasService(o runtime.ObservedProject, name string) bool {
 
 var colors = [...]string{"36", "33", "32", "35", "34", "96", "93", "92", "95", "94"}
 
-// logPrinter writes lines for people: container, time, text. Lines of different containers never
-// mix.
+// logPrinter writes lines of container, time and text without mixing those of containers.
 type logPrinter struct {
 	prefix, timestamps, color bool
 

@@ -9,8 +9,7 @@ import (
 	"github.com/margolite/margolite/runtime"
 )
 
-// projectsOf finds what runs of a deployment, named by its id, a unique prefix of it, or its
-// name.
+// projectsOf finds what runs of a deployment, named by id, unique prefix of it, or name.
 func (a *Agent) projectsOf(ctx context.Context, name string) ([]runtime.ObservedProject, error) {
 	id, err := a.deploymentID(name)
 	if err != nil {

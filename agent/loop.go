@@ -35,8 +35,8 @@ type loops struct {
 	runtime                               func() time.Duration // nil: not known
 }
 
-// newLoops sets generous bounds: a sync to the medium may take seconds, and waits for servers
-// have limits of their own.
+// newLoops sets generous bounds: a sync to the medium may take seconds. Waits for servers have
+// their own.
 func newLoops(runtime func() time.Duration) *loops {
 	begun := time.Now()
 	return &loops{

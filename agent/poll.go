@@ -505,8 +505,7 @@ func (p *poller) take(ctx context.Context, scope string, held store.Manifest, m 
 	return p.ledger.accept(ctx, m, adopted, in)
 }
 
-// whole says that nothing of the accepted manifest is known to be lost, and that every record can
-// be read.
+// whole says that nothing of the accepted manifest is known to be lost or unreadable.
 func (p *poller) whole() bool {
 	if p.ledger.lacks.Load() {
 		return false
@@ -530,8 +529,7 @@ func (p *poller) recorded(m *wfm.Manifest) bool {
 	})
 }
 
-// refusal marks an error about the content that the WFM serves as errRefused, and returns others
-// unchanged.
+// refusal marks an error about the content served as errRefused, and returns others unchanged.
 func refusal(err error) error {
 	var invalid margo.Errors
 	if errors.As(err, &invalid) {

@@ -25,8 +25,7 @@ type Projects struct {
 	remembered func() (needs, error) // needs of the agent's records
 }
 
-// brings keeps images that arrive from now on, and the project's volumes, from being dropped
-// until done is called.
+// brings protects arriving images and the project's volumes from being dropped until done.
 func (p *Projects) brings(ctx context.Context, project string) (done func(), err error) {
 	slot, err := p.staging.Acquire(ctx, limit.Key{Party: project, Kind: others}, nil, nil)
 	if err != nil {
@@ -73,8 +72,7 @@ func NewProjects(r Runtime) *Projects {
 	}
 }
 
-// ComposeUp makes Compose files run and returns once they do. If services are named, those that
-// exist already stay as well.
+// ComposeUp makes Compose files run. If services are named, existing others stay as well.
 func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
 	before, err := p.free(ctx, r.Project)
 	if err != nil {
@@ -217,8 +215,7 @@ func (p *Projects) ComposePs(ctx context.Context, project string) ([]control.Ser
 	return all, nil
 }
 
-// free refuses a project that belongs to a deployment: only the WFM changes it. It returns the
-// project's containers.
+// free returns a project's containers, but refuses one of a deployment: the WFM owns that.
 func (p *Projects) free(ctx context.Context, project string) ([]runtime.ObservedContainer, error) {
 	observed, err := p.runtime.ObserveProject(ctx, project)
 	if err != nil {

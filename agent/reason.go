@@ -10,8 +10,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// waitsFor begins the codes of pending deployments, which tell that nothing is wrong, such as
-// WAITS_FOR_APPROVAL.
+// waitsFor begins a code that tells that nothing is wrong, such as WAITS_FOR_APPROVAL.
 const waitsFor = "WAITS_FOR_"
 
 const (

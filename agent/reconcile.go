@@ -166,8 +166,7 @@ func (r *reconciler) run(ctx context.Context) error {
 	}
 }
 
-// look makes the workers of these projects, or of all, look again if they are idle or wait for
-// the gate.
+// look makes idle and waiting workers of these projects, or of all, look again.
 func (r *reconciler) look(projects []string, all bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -365,8 +364,8 @@ func (r *reconciler) try(ctx context.Context, w *worker, d *store.Deployment) er
 	return r.apply(ctx, w, d)
 }
 
-// apply makes the desired revision run and records it, with the one before as a way back unless
-// the rules want none.
+// apply makes the desired revision run and records it, with a way back unless the rules want
+// none.
 func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.attempt(w, d)
 	if err == nil {
@@ -394,8 +393,7 @@ func (r *reconciler) apply(ctx context.Context, w *worker, d *store.Deployment) 
 	return nil
 }
 
-// keep makes sure that an active deployment runs as it should: after a restart, a reboot, or an
-// outside change.
+// keep restores an active deployment after a restart, a reboot, or an outside change.
 func (r *reconciler) keep(ctx context.Context, w *worker, d *store.Deployment) error {
 	err := r.applyRevision(ctx, w, d, d.Active)
 	switch {
@@ -448,9 +446,8 @@ func (r *reconciler) ensureFormer(ctx context.Context, w *worker, d *store.Deplo
 	return r.ensureActive(ctx, w, d)
 }
 
-// ensureActive makes sure that the revision that worked last runs, unless it was left alone on
-// purpose; where none has worked, that nothing runs. It reports a failure: a plant may stand
-// still.
+// ensureActive makes sure that what worked last runs, unless it was left alone on purpose, or
+// nothing if none has worked. It reports a failure: a plant may stand still.
 func (r *reconciler) ensureActive(ctx context.Context, w *worker, d *store.Deployment) error {
 	if d.Active == nil {
 		return r.ensureNothing(ctx, w, d)
@@ -605,8 +602,7 @@ func (r *reconciler) removeAll(ctx context.Context, w *worker, d *store.Deployme
 	if err := r.removeProjects(ctx, d.ID, nil); err != nil {
 		return err
 	}
-	// Projects without containers may still have files: after a removal that was killed, or when
-	// loaded and never staged.
+	// Files may remain without containers: of a killed removal, or loaded and never staged.
 	for _, name := range ownProjects(d) {
 		if err := r.runtime.Remove(ctx, name); err != nil {
 			return runtimeFault("", err)
@@ -701,8 +697,8 @@ func (r *reconciler) prune() {
 // tidied retries a prune that was held off; the work that held it off calls this when done.
 func (r *reconciler) tidied() { poke(r.tidy) }
 
-// tidies does what prune asks for until ctx is done, but never during staging: what is being
-// staged is in no record yet.
+// tidies does what prune asks for until ctx is done, but not during staging, whose images are in
+// no record yet.
 func (r *reconciler) tidies(ctx context.Context) {
 	for {
 		select {

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// reportsAtOnce bounds how many reports are looked at or deleted at a time. Bodies are read
-	// one by one.
+	// reportsAtOnce bounds the reports looked at or deleted at a time. Bodies are read one by
+	// one.
 	reportsAtOnce = 256
 	// parkedMost bounds the time between attempts with reports that only a change at the WFM,
 	// which it would not announce, can help. The outbox is also looked at this often.

@@ -157,8 +157,7 @@ func (r *reconciler) attempt(w *worker, d *store.Deployment) error {
 	return nil
 }
 
-// wayBackOf is the value of Return for a deployment whose desired revision was begun and does not
-// work (yet).
+// wayBackOf is Return for a deployment whose desired revision was begun and does not work (yet).
 func wayBackOf(d *store.Deployment) string {
 	switch {
 	case hasFormer(d) && d.Return != returnFailing:

@@ -12,8 +12,7 @@ import (
 	"github.com/margolite/margolite/store"
 )
 
-// versionRefusal is a manifest that is refused for its version alone (DS-06, A-03); an operator
-// may accept it nevertheless.
+// versionRefusal is a manifest refused for its version alone (DS-06, A-03), unless permitted.
 type versionRefusal struct {
 	text     string
 	manifest *control.RefusedManifest
@@ -30,8 +29,7 @@ type permission struct {
 	used atomic.Bool
 }
 
-// AcceptRollback polls now, and accepts the manifest that the request names if the WFM still
-// serves it.
+// AcceptRollback polls, and accepts the named manifest if the WFM still serves it.
 func (a *Agent) AcceptRollback(ctx context.Context, r control.RollbackRequest) error {
 	permit := &permission{RollbackRequest: r}
 	err := a.poller.sync(ctx, permit)

@@ -28,10 +28,10 @@ const (
 	tellEvery  = 20 * time.Minute // ... and one more in each such time
 )
 
+// silentFor is the time between two looks at a shim that does not respond.
 const silentFor = 10 * time.Second
 
-// A component fails repeatedly if it does so for the third time with no more than ten grace times
-// in between.
+// A component fails repeatedly at the third time within ten grace times of the one before.
 const (
 	relapses = 3
 	relapse  = 10
@@ -96,8 +96,7 @@ type watched struct {
 	told    *trouble  // the WFM; nil: that it is installed
 }
 
-// look notes what is wrong at now, and judges. due is when time alone may change the verdict;
-// zero: never.
+// look notes and judges what is wrong at now. due: time may change the verdict; zero: never.
 func (w *watched) look(now time.Time, t *trouble, set *Settings) (due time.Time) {
 	w.verdict = w.told // until it has been ill or well for long enough
 	switch {

@@ -33,8 +33,7 @@ func (a *Agent) Alive() error {
 	return nil
 }
 
-// selfCheck describes the agent's own state. runtimeError says why the runtime cannot be asked;
-// empty: it can.
+// selfCheck describes the agent's own state. runtimeError: why the runtime cannot be asked.
 func (a *Agent) selfCheck(runtimeError string) *control.SelfCheck {
 	h := a.o.Store.Health()
 	c := &control.SelfCheck{

@@ -22,16 +22,15 @@ type Settings struct {
 	Settle  time.Duration // for how long a service must run to count as installed
 	Gate    Gate
 	Reports Reports // what the WFM is told besides the outcome of changes
-	// MaxTimeout bounds the installation of a component, whatever its document says (AD-08); 0: 2
-	// hours.
+	// MaxTimeout bounds any component's installation (AD-08); 0: 2 hours.
 	MaxTimeout time.Duration
 	// Basis identifies the configuration and keys that deployments are judged by: when it
 	// changes, those refused for good are judged again.
 	Basis string
 	// ImageKeys are the keys that images have to be signed by; nil: they need not be signed.
 	ImageKeys image.Keyring
-	// Packages is the trust in signatures of registry packages, by the agent's clock; nil: they
-	// need not be signed.
+	// Packages is the trust in signers of registry packages, by the agent's clock; nil: none
+	// needed.
 	Packages *image.Trust
 }
 
@@ -42,8 +41,7 @@ type Reports struct {
 	// Interval is how often every deployment's state is reported again, with a poll, although
 	// nothing has changed (ST-10); 0: never.
 	Interval time.Duration `yaml:"interval" least:"0s" most:"744h"`
-	// Reasons: report why a deployment is pending (ST-11) as an error whose code marks it as
-	// none.
+	// Reasons: report pending deployments' reasons (ST-11) as errors with codes that mean none.
 	Reasons bool `yaml:"reasons"`
 }
 

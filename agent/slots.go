@@ -30,8 +30,7 @@ import (
 const (
 	// yieldAfter is the same rule as slowAfter of the runtime's supervisor.
 	yieldAfter = 5 * time.Second
-	// slotsOfLane is how many deployments of one lane use the device at once, and how many hooks
-	// of one lane run.
+	// slotsOfLane bounds the deployments of a lane that use the device, and its running hooks.
 	slotsOfLane = 2
 	// mostBegun bounds the installations and updates, or hooks of one lane, that have begun,
 	// those that have yielded included.

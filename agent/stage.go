@@ -250,8 +250,7 @@ func (r *reconciler) applyComponent(
 	return nil, runtimeFault(c.Name, err)
 }
 
-// timeout is how long the installation of a component may take; shortened: less than its document
-// asks for.
+// timeout bounds the installation of a component; shortened: below what its document asks for.
 func (r *reconciler) timeout(c margo.Component) (timeout time.Duration, shortened bool) {
 	most := cmp.Or(r.settings.Load().MaxTimeout, longestTimeout)
 	return min(cmp.Or(c.Timeout, defaultTimeout), most), c.Timeout > most
@@ -288,8 +287,7 @@ func (r *reconciler) runComponent(
 	return project, r.runtime.Apply(ctx, project, options)
 }
 
-// formerPackage is what the revision that worked last pinned for the same coordinates; nil:
-// nothing.
+// formerPackage is what the revision that worked last pinned for the same coordinates, or nil.
 func (r *reconciler) formerPackage(d *store.Deployment, c margo.Component) *store.Staged {
 	if d.Active == nil {
 		return nil
@@ -394,8 +392,7 @@ func (r *reconciler) progressOf(d *store.Deployment, component string, t *round)
 	}
 }
 
-// mayBeOf tells by the name alone whether a project may belong to a deployment: true for all that
-// do.
+// mayBeOf tells by its name whether a project may be a deployment's: true for all that are.
 func mayBeOf(project, deployment string) bool {
 	prefix := projectPrefix(deployment)
 	return strings.HasPrefix(project, prefix[:min(len(prefix), keptName)])

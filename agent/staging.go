@@ -113,8 +113,7 @@ func (t *round) startDownloadingLocked() bool {
 	return true
 }
 
-// wasSlow says why the round made no progress when it lost its slot; empty if it was simply the
-// turn of others.
+// wasSlow says why the round made no progress when it lost its slot; empty: others had a turn.
 func (t *round) wasSlow() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,8 +159,7 @@ func (t *round) note(p runtime.Progress) {
 	}
 }
 
-// spareAfter offers the slot to others after d, except to some kinds of work. The caller holds
-// mu.
+// spareAfter offers the slot to all but some kinds of work after d. The caller holds mu.
 func (t *round) spareAfter(d time.Duration, except ...string) *time.Timer {
 	return time.AfterFunc(d, func() {
 		t.mu.Lock()
@@ -238,8 +236,7 @@ func (r *reconciler) stageAndRecord(ctx context.Context, d *store.Deployment, t 
 	return err
 }
 
-// inRound runs stage in one round, which begins with a slot of this kind and may go on with
-// another one.
+// inRound runs stage in one round, which begins with a slot of this kind.
 func (r *reconciler) inRound(ctx context.Context, w *worker, d *store.Deployment, kind string, stage func(context.Context, *round) error) error {
 	var next *limit.Limiter
 	waits, why := "waits to download", ""

@@ -13,8 +13,7 @@ import (
 // observeTimeout bounds a look at what runs for a waiting caller.
 const observeTimeout = 10 * time.Second
 
-// Status describes the device now: what was accepted from the store, what runs from the runtime,
-// the last poll from memory.
+// Status describes the device now, from the store, the runtime, and the memory of the last poll.
 func (a *Agent) Status(ctx context.Context) (*control.Status, error) {
 	set := a.settings.Load()
 	s := &control.Status{Device: set.Device.ID, Agent: a.o.Program, WFM: a.poller.status()}

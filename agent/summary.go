@@ -34,8 +34,7 @@ func revisionOf(doc *margo.Deployment, components []stagedComponent) stagedRevis
 	return r
 }
 
-// loadRevision loads a staged revision from its packages in the store, and with fetch downloads
-// those that are missing.
+// loadRevision loads a staged revision from the store; with fetch, it downloads what is missing.
 func (r *reconciler) loadRevision(ctx context.Context, id string, rev *store.Revision, fetch bool) (stagedRevision, error) {
 	doc, err := r.document(rev.Digest)
 	if err != nil {
@@ -72,8 +71,7 @@ func (r *reconciler) loadStaged(
 	return r.load(ctx, id, doc, c, s, data)
 }
 
-// asks is what a revision asks of the device: the origins of its packages and the asks of its
-// services.
+// asks is what a revision's package origins and services ask of the device.
 func (r stagedRevision) asks() (all []policy.ServiceAsk) {
 	for i, c := range r.components {
 		all = append(append(all, packageAsk(r.doc.Components[i])), asksOf(c)...)
@@ -81,8 +79,7 @@ func (r stagedRevision) asks() (all []policy.ServiceAsk) {
 	return all
 }
 
-// summarize gives the summary of a revision and its effects, for the store. former is what it
-// replaces; nil: nothing.
+// summarize gives a revision's summary and effects, for the store. former is what it replaces.
 func (r *reconciler) summarize(ctx context.Context, id string, former *store.Revision, rev stagedRevision) (s *store.Summary, artifact []byte) {
 	s = &store.Summary{Reserved: store.Resources(policy.Reserved(rev.asks())), Unread: rev.unread}
 	size := func(ref string, image digest.Digest) int64 {

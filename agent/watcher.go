@@ -13,16 +13,13 @@ import (
 )
 
 const (
-	// plugged is the delay between an event and a look at the machine: a device appears in parts,
-	// and its driver later.
+	// plugged is the delay of a look after an event: devices appear in parts, and drivers later.
 	plugged = 5 * time.Second
-	// pluggedAgain is the least time between changes, so that a loose contact does not keep the
-	// device and the WFM busy.
+	// pluggedAgain is the least time between changes: a loose contact must not keep the WFM busy.
 	pluggedAgain = time.Minute
 )
 
-// watcher looks at the machine on events, and tells if its document has changed (CAP-03). It
-// writes nothing.
+// watcher looks at the machine on events, and tells of a changed document (CAP-03).
 type watcher struct {
 	*base
 	watch   func(ctx context.Context, changed func()) error
@@ -36,8 +33,7 @@ func newWatcher(b *base, watch func(ctx context.Context, changed func()) error, 
 	return &watcher{base: b, watch: watch, differs: differs, loop: l, poked: make(chan struct{}, 1)}
 }
 
-// run watches until ctx is done. Without a source of events it only waits: each poll looks at the
-// machine.
+// run watches until ctx is done. Without a source of events, polls look at the machine.
 func (w *watcher) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {

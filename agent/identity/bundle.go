@@ -13,8 +13,7 @@ import (
 	"github.com/margolite/margolite/runtime/pemfile"
 )
 
-// Limits of a trust bundle: a rotation holds two anchors, and a broken file must not fill the
-// memory.
+// Bounds of a trust bundle: a rotation holds two anchors; broken files must not fill the memory.
 const (
 	maxBundleSize = 1 << 20
 	maxAnchors    = 64
@@ -23,12 +22,10 @@ const (
 // useX509SVID is the only key use of a SPIFFE bundle that counts here (ID-20).
 const useX509SVID = "x509-svid"
 
-// TrustBundle holds the anchors of one trust domain. It does not name the domain: its provider
-// vouches for that.
+// TrustBundle holds the anchors of one trust domain, which its provider vouches for.
 type TrustBundle struct {
 	Anchors []*x509.Certificate
-	// Sequence and RefreshHint are those of a SPIFFE bundle, else zero. Going back in Sequence is
-	// allowed.
+	// Sequence and RefreshHint are a SPIFFE bundle's, else zero. Sequence may go back.
 	Sequence    uint64
 	RefreshHint time.Duration
 }

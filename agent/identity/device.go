@@ -44,15 +44,13 @@ func (d *Device) CertificatePEM() []byte {
 	return b
 }
 
-// Fingerprint is the SHA-256 of the certificate in hexadecimal: it tells a renewed one from the
-// one that the WFM was given.
+// Fingerprint is the certificate's SHA-256 in hexadecimal, which changes when it is renewed.
 func (d *Device) Fingerprint() string {
 	sum := sha256.Sum256(d.chain[0].Raw)
 	return hex.EncodeToString(sum[:])
 }
 
-// Warnings are faults of the device's own files that keep it from working and are yet no reason
-// not to start.
+// Warnings are faults of the device's own files that keep it from working, not from starting.
 func (d *Device) Warnings() []*Error {
 	leaf := d.chain[0]
 	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Reason is why an identity cannot be used or a peer is not accepted. Its text tells people what
-// to do about it.
+// Reason is why an identity is unusable or a peer not accepted; its text says what to do.
 type Reason string
 
 // Reasons that lie in the device's own files.
@@ -57,8 +56,7 @@ type Error struct {
 	Reason Reason
 	Object string // the file, or the peer as far as it is known
 	Err    error
-	// Floor is the lower bound of the present, set if the device's clock is known to be wrong and
-	// its time matters.
+	// Floor is the lower bound of the present, if the clock is known to be wrong and matters.
 	Floor time.Time
 }
 

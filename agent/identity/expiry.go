@@ -13,7 +13,7 @@ const earlyNotice = 30 * 24 * time.Hour
 type Expiry struct {
 	NotAfter time.Time
 	Left     time.Duration // negative: expired
-	Soon     bool          // less than a third of its life or 30 days are left
+	Soon     bool          // less than a third of its life, at most 30 days, is left
 }
 
 // Expiry tells what is left at the given time. Renewal is the operator's task.

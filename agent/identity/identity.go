@@ -101,9 +101,8 @@ func Load(o Options) (*Identity, error) {
 	return i, nil
 }
 
-// SetBundle replaces the anchors with those of a bundle of this trust domain (ID-21). A bundle
-// without an anchor or of another trust domain is refused, and the current one stays (ID-19,
-// ID-22).
+// SetBundle replaces the anchors with those of a bundle (ID-21). One without an anchor, or of
+// another trust domain than the device's, is refused, and the current one stays (ID-19, ID-22).
 func (i *Identity) SetBundle(trustDomain string, bundle *TrustBundle) error {
 	switch own := i.TrustDomain(); {
 	case trustDomain != own:
@@ -167,8 +166,7 @@ func newTLS(tls12 bool, now func() time.Time) *tls.Config {
 		Time:                   now,
 	}
 	if tls12 {
-		// RFC 9325: forward secrecy and authenticated encryption only. TLS 1.3 has its own
-		// suites.
+		// RFC 9325: forward secrecy and authenticated encryption only. TLS 1.3 has its own.
 		config.MinVersion = tls.VersionTLS12
 		config.CipherSuites = []uint16{
 			tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,

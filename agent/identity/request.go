@@ -76,8 +76,7 @@ func ensureKey(file string) (key crypto.Signer, created bool, err error) {
 	return key, created && err == nil, err
 }
 
-// createKey makes a key in a new file, which appears as a whole, or not at all if it has been
-// created meanwhile.
+// createKey makes a key in a new file, whole or not at all, and keeps an existing one.
 func createKey(file string) (created bool, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

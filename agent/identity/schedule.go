@@ -23,9 +23,8 @@ const (
 	mostRetry  = time.Hour
 )
 
-// NextRefresh is how long after a successful refresh the next is due: what the bundle asks for,
-// else what is configured, else a day; always from five minutes to seven days. HTTP caching plays
-// no role (ID-23).
+// NextRefresh is how long after a successful refresh the next is due: by the bundle, else as
+// configured, else a day; from five minutes to seven days, whatever HTTP caching says (ID-23).
 func NextRefresh(hint, configured time.Duration) time.Duration {
 	wanted := cmp.Or(max(hint, 0), max(configured, 0), defaultRefresh)
 	return min(max(wanted, leastRefresh), mostRefresh)

@@ -69,8 +69,7 @@ func ServerTLS(o ServerOptions) (*tls.Config, error) {
 		config.RootCAs = pool(anchors)
 	}
 	if o.Name != "" {
-		// The standard verification knows neither pins nor wrong clocks. VerifyConnection
-		// replaces it in full.
+		// Replaces the standard verification, which knows neither pins nor wrong clocks.
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(state tls.ConnectionState) error {
 			return o.verify(state.PeerCertificates, config.RootCAs)

@@ -21,8 +21,7 @@ type ServiceOptions struct {
 	// Bundle is the https URL of the trust bundle if there is no discovery document (ID-18).
 	Bundle string
 
-	// CA is a PEM file of anchors for the service's certificates; empty: the system's. It is read
-	// for each request.
+	// CA is a PEM file of the service's anchors, read for each request; empty: the system's.
 	CA string
 	// Pins are base64 SHA-256 digests of SubjectPublicKeyInfo in DER. With pins, the service's
 	// certificate or one that it leads to must have a pinned key, whoever signed it; anchors only

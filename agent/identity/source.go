@@ -27,11 +27,9 @@ type BundleOptions struct {
 	Keeper Keeper
 	// Interval is how often the bundle is fetched if it gives no interval; 0: daily (ID-23).
 	Interval time.Duration
-	// Silence tells how long from now no request may be made (POL-01); nil: requests are never
-	// held back.
+	// Silence is how long from now no request may be made (POL-01); nil: requests always may.
 	Silence func() time.Duration
-	// Accepted is called, without any lock held, after another bundle came into force; may be
-	// nil.
+	// Accepted is called without a lock after another bundle came into force; may be nil.
 	Accepted func()
 
 	Now    func() time.Time
@@ -61,7 +59,7 @@ type BundleSource struct {
 	since    time.Time     // the last attempt, or the start, by a clock that cannot be set
 	wait     time.Duration // time from then to the next attempt
 	atLeast  time.Duration // the part of it that the service asked for
-	spacing  time.Duration // the part of it between any two attempts
+	spacing  time.Duration // the least part of it, whatever the reason for an attempt
 }
 
 type keptRecord struct {
@@ -89,9 +87,8 @@ func NewBundleSource(o BundleOptions) *BundleSource {
 	return &BundleSource{options: o, logger: o.Logger, poked: make(chan struct{}, 1)}
 }
 
-// Follow makes an identity use the bundles of this source, starting with the last good one if it
-// is of the identity's trust domain. Call it after each Load: replaced files may be of another
-// trust domain.
+// Follow makes an identity use this source's bundles, at once the last good one of its trust
+// domain. Call it after each Load: replaced files may be of another trust domain.
 func (s *BundleSource) Follow(i *Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,8 +125,8 @@ func (s *BundleSource) Status() BundleStatus {
 	return status
 }
 
-// Run fetches the bundle whenever it is due, until ctx is done. It first waits for an identity,
-// which has the trust domain.
+// Run fetches the bundle whenever it is due, once Follow has named a trust domain, until ctx is
+// done.
 func (s *BundleSource) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var due <-chan time.Time
@@ -243,8 +240,7 @@ func (s *BundleSource) accept(domain string, fetched Fetched) error {
 	return nil
 }
 
-// keep writes the record. If that fails, the bundle is still used, and written after a later
-// refresh.
+// keep writes the record. If that fails, a later refresh writes it.
 func (s *BundleSource) keep() {
 	record, err := json.Marshal(s.kept)
 	if err == nil {

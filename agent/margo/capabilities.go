@@ -301,8 +301,7 @@ func (r *reader) cpu(n node) {
 	}
 }
 
-// label reads a label's value: a string, number, boolean, or array of strings or of numbers
-// (CAP-09).
+// label reads a string, a number, a boolean, or an array of strings or of numbers (CAP-09).
 func (r *reader) label(n node) json.RawMessage {
 	switch n.kind {
 	case text, number, boolean:

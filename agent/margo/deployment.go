@@ -17,8 +17,7 @@ const (
 // DeploymentType says how the components of a deployment are packaged.
 type DeploymentType string
 
-// The types of the specification (A-31 for custom). The parser lets others pass, so that a device
-// can name the unknown type.
+// The types of the specification (A-31 for custom). The parser lets others pass, to be reported.
 const (
 	Compose DeploymentType = "compose"
 	Helm    DeploymentType = "helm"
@@ -52,8 +51,8 @@ type Component struct {
 	Name string
 	// Repository ("oci://...") and Revision are the coordinates since late rc.2.
 	Repository, Revision string
-	// PackageLocation and KeyLocation are the coordinates before that; a component has one pair
-	// or both.
+	// PackageLocation and KeyLocation are the older coordinates; a component has one pair or
+	// both.
 	PackageLocation, KeyLocation string
 	Wait                         bool          // finish this component before the next one starts (AD-06); default true
 	Timeout                      time.Duration // of the installation (AD-08); 0: none given
@@ -166,8 +165,7 @@ func (r *reader) moved(requirement string, present node, others ...node) node {
 // (EXT-01), except those of drafts that are known to change what the deployment means.
 func (r *reader) closed(n node, known ...string) { r.members(n, known, false) }
 
-// exact is closed for objects in which every unknown member changes what a device must be or a
-// workload gets.
+// exact is closed for objects whose members all matter: every unknown one is foreign.
 func (r *reader) exact(n node, known ...string) { r.members(n, known, true) }
 
 func (r *reader) members(n node, known []string, exact bool) {
@@ -331,8 +329,7 @@ func (r *reader) location(n node) string {
 	return s
 }
 
-// wait reads whether the next component waits for this one (AD-06), in older documents a string
-//
+// wait reads whether the next component waits (AD-06), in older documents a string.
 func (r *reader) wait(n node) bool {
 	if !n.given() {
 		return true

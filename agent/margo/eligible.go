@@ -192,8 +192,7 @@ func (e MatchExpression) contained(n node) bool {
 	})
 }
 
-// comparable says that In and NotIn take the values: strings or numbers of one kind, or one
-// boolean.
+// comparable says that In and NotIn take the values: strings, numbers, or one boolean.
 func (e MatchExpression) comparable() bool {
 	if len(e.Values) == 0 {
 		return false

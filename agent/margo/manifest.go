@@ -25,8 +25,7 @@ const (
 // lowercase hex digits (DS-23).
 type Digest = digest.Digest
 
-// StateManifest is the whole desired state of its client (DS-02): the deployments, and the digest
-// of each.
+// StateManifest is the whole desired state of its client (DS-02): each deployment's digest.
 type StateManifest struct {
 	Version     uint64          `json:"manifestVersion"` // 1 ... 2^64-1, strictly increasing per client
 	Bundle      *Bundle         `json:"bundle"`
@@ -114,8 +113,7 @@ func (r *reader) manifest(n node) *StateManifest {
 				)})
 				return
 			}
-			// One id is one deployment (DS-17), in whatever case (A-54). An exact repetition is
-			// harmless.
+			// One id is one deployment (DS-17), in any case (A-54). Repetition is harmless.
 			id := strings.ToLower(ref.ID)
 			if before, known := seen[id]; known && id != "" {
 				if before == ref.Digest {
@@ -170,8 +168,7 @@ func (r *reader) deploymentRef(n node) DeploymentRef {
 	}
 }
 
-// digest reads a digest. An unsupported algorithm (DS-11), or another form (DS-23), makes the
-// whole manifest invalid.
+// digest reads a digest. Any form but the supported one refuses the manifest (DS-11, DS-23).
 func (r *reader) digest(n node) Digest {
 	s := r.text("DS-23", n)
 	switch algorithm, _, ok := strings.Cut(s, ":"); {
@@ -193,8 +190,7 @@ func advisorySize(n node) uint64 {
 	return size
 }
 
-// url reads a URL without judging where it leads. The client can do without one: its target is
-// named by a digest.
+// url reads a URL that may lead anywhere, or be missing: its target is named by a digest.
 func (r *reader) url(n node) string {
 	if !n.given() || n.kind == text && n.literal == "" {
 		r.tolerate("A-60", n, "is missing; the path is derived from the digest")

@@ -19,8 +19,7 @@ var (
 	errSlow    = errors.New("the answer takes too long")
 )
 
-// watch derives a context that ends with errStalled when poke is not called for the timeout. Call
-// stop when done.
+// watch derives a context that ends with errStalled without a poke for the timeout, until stop.
 func watch(ctx context.Context, timeout time.Duration) (watched context.Context, poke, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(timeout, func() { cancel(errStalled) })
@@ -37,8 +36,7 @@ func (r noted) Read(p []byte) (int, error) {
 	return n, r.note(n, err)
 }
 
-// limited fails with ErrTooLarge beyond the limit, which io.LimitReader would make look like the
-// end of the content.
+// limited fails with ErrTooLarge beyond the limit, unlike io.LimitReader, which just ends.
 func limited(r io.Reader, limit int64) io.Reader {
 	return noted{r, func(n int, err error) error {
 		if limit -= int64(n); limit < 0 {

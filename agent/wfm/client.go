@@ -31,15 +31,13 @@ type Options struct {
 	// Trust changes whenever TLS relies on other anchors or certificates: no request is made over
 	// an older connection (ID-13). Nil: it never changes.
 	Trust func() uint64
-	// Dialect is what the WFM speaks; RC3 if zero. It is not changed after a refusal: that would
-	// allow a downgrade.
+	// Dialect of the WFM; RC3 if zero. A refusal never changes it, to prevent a downgrade.
 	Dialect margo.Revision
 	// ClientID is the result of an earlier Onboard; empty: not onboarded yet. RC3 has none.
 	ClientID string
 	// Habits are earlier Client.Habits of this WFM.
 	Habits Habits
-	// Sign signs a request, as all dialects before rc.3 need: identity.Device does. It is called
-	// just before each attempt.
+	// Sign signs each attempt just before it is sent, for dialects before rc.3: identity.Device.
 	Sign func(r *http.Request, body []byte) error
 	// Authorization gives that header's value, for a gateway in front of the WFM; nil: none is
 	// sent. It is called for each request.
@@ -52,8 +50,7 @@ type Options struct {
 	// Strict refuses deployments whose ids are not UUIDs, and takes documents only from
 	// the bundle, which then must exist.
 	Strict bool
-	// Timeout bounds the WFM's silence, from the first attempt to connect to the last byte; 0: 30
-	// s.
+	// Timeout bounds the WFM's silence, from connecting to the last byte; 0: 30 s.
 	Timeout time.Duration
 	// Spool keeps the received part of a bundle, so that its transfer can resume; nil: documents
 	// come one by one, unless Strict is set, which needs it.

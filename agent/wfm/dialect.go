@@ -25,8 +25,7 @@ func (c *Client) endpoint(resource string) (*url.URL, error) {
 	return c.base.JoinPath("api/v1/clients", id, resource), nil
 }
 
-// ClientID is the id that the WFM knows this client by; empty before it is onboarded, and in
-// dialects without one.
+// ClientID is the id that the WFM gave this client; empty: not onboarded, or rc.3.
 func (c *Client) ClientID() string { return *c.clientID.Load() }
 
 // Habits are departures from a dialect before rc.3 that a WFM's answers reveal and the device

@@ -217,8 +217,7 @@ func (f *fetch) singles(ctx context.Context) error {
 	return nil
 }
 
-// bundle reads the bundle twice: its content is known only at its end, and nothing of it is used
-// before (DS-16).
+// bundle reads the bundle twice: only its end shows whether it may be used (DS-16).
 func (f *fetch) bundle(ctx context.Context) error {
 	select {
 	case f.client.spooling <- struct{}{}:

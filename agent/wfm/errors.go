@@ -14,9 +14,8 @@ var ErrNotModified = errors.New("the state manifest has not changed")
 
 // Reasons why the WFM's content cannot be used.
 var (
-	// ErrSuperseded: a document is not available under its digest. The manifest is probably
-	// outdated and should be fetched again without an ETag; the deployment is not affected
-	// (DS-14).
+	// ErrSuperseded: no document with this digest. It does not affect the deployment (DS-14); a
+	// newer manifest probably exists and should be fetched without an ETag.
 	ErrSuperseded = errors.New("no longer available; a newer state manifest may exist")
 	// ErrDigestMismatch: the bytes are not those that the manifest names (DS-18).
 	ErrDigestMismatch = errors.New("content does not match its digest")

@@ -16,8 +16,7 @@ type Limits struct {
 	// Speed is the slowest tolerated transfer, in bytes per second. It makes the deadline of an
 	// answer from the limit of its size, and of a bundle from what has arrived. 4 KiB.
 	Speed int64
-	// ConnectionAge is how long a connection is used at most (ID-12). An hour, which is also the
-	// largest value.
+	// ConnectionAge bounds the use of a connection (ID-12): an hour, or less.
 	ConnectionAge time.Duration
 }
 

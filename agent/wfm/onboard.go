@@ -12,8 +12,7 @@ import (
 
 // Why a client is not onboarded.
 var (
-	// ErrNotApproved: the client's approval is pending or was denied; the WFM does not say which
-	//
+	// ErrNotApproved: approval is pending or denied; the WFM does not say which.
 	ErrNotApproved = errors.New("the WFM has not approved this client, or has rejected it")
 	// ErrCertificateRefused: the WFM cannot use the certificate.
 	ErrCertificateRefused = errors.New("the WFM does not accept the client's certificate")

@@ -91,8 +91,7 @@ func (c *Client) putCapabilities(ctx context.Context, id string, body []byte) er
 	return err
 }
 
-// DeleteCapabilities tells that a device is gone (CAP-06, GW-04). One that the WFM does not know
-// is no error.
+// DeleteCapabilities tells that a device is gone (CAP-06, GW-04). An unknown one is no error.
 func (c *Client) DeleteCapabilities(ctx context.Context, deviceID string) error {
 	op := "delete capabilities of device " + deviceID
 	if c.options.Dialect == margo.RC1 {

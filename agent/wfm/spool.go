@@ -95,8 +95,7 @@ func (p *part) receive(body io.Reader) error {
 	return err
 }
 
-// matches says whether the artifact is complete: its bytes as received or, if compressed,
-// expanded.
+// matches says whether the artifact is complete, expanded if it is compressed.
 func (p *part) matches() bool {
 	if p.encoded = !p.same(); !p.encoded {
 		return true

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// maxPieces bounds the requests for one artifact: connections break off, and servers may send
-// less than requested.
+// maxPieces bounds the requests for one artifact: transfers break off, and ranges may be short.
 const maxPieces = 32
 
 var errRange = errors.New("the answer is not the requested range")
@@ -22,8 +21,7 @@ var errRange = errors.New("the answer is not the requested range")
 var errPieces = errors.New("it arrives in too many parts")
 
 // receive brings an artifact into the spool, resuming the last attempt. nil: it is complete and
-// has its digest. With another error what arrived stays for the next attempt, unless it is
-// useless.
+// has its digest. With another error what arrived stays unless it is useless.
 func (c *Client) receive(ctx context.Context, r request, p *part) error {
 	if p.size > 0 && p.matches() {
 		return nil // it was complete before a restart
