@@ -90,7 +90,7 @@ func (d *Deployment) Settings(component string) (Settings, Errors, error) {
 			case setting == "":
 				warnings.add("AD-10", at, "pointer %.80q is neither the name of a variable nor PORTS.<container port>[/udp]", t.Pointer)
 			case isPort && !isPortNumber(value):
-				faults.add("AD-10", at, "container port %s cannot be published on the value: it is no port from 1 to 65535", setting)
+				faults.add("AD-10", at, "cannot publish container port %s: the value is not a port from 1 to 65535", setting)
 			case strings.ContainsRune(value, 0):
 				faults.add("AD-10", at, "variable %s cannot hold the value: it contains a NUL character", setting)
 			case set && before != value:
