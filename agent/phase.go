@@ -72,6 +72,7 @@ import (
 // (NOT_ALLOWED) is retried when they change.
 type Phase string
 
+// The phases of a deployment.
 const (
 	// Fetched: the document is verified and desired.
 	Fetched Phase = "fetched"

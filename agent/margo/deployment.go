@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// Bounds of an ApplicationDeployment.
 const (
 	MaxDeploymentBytes = 256 << 10
 	MaxComponents      = 64

@@ -15,6 +15,7 @@ const MaxFaultMessage = 1024
 // State is the state of a deployment or of a component on the wire (ST-03).
 type State string
 
+// The states of a deployment or component.
 const (
 	Pending    State = "pending"
 	Installing State = "installing"
