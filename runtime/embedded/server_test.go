@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/expect"
 	"github.com/margolite/margolite/test/isolated"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // childRoot tells the test program to be the process that a test kills.
@@ -134,6 +136,23 @@ func TestOnlyTheOwnerReachesContainerd(t *testing.T) {
 		info := expect.Value(os.Stat(path))(t)
 		expect.Equal(t, info.Mode().Perm(), want, "mode of %s", path)
 	}
+}
+
+// A layer that comes by the socket has the same bounds as one of this process: a bomb behind its end is refused.
+func TestLayersOfTheSocketAreBounded(t *testing.T) {
+	server, client := open(t, containerdtest.Dir(t), containerdtest.Shim(t))
+	defer server.Close()
+	ctx, release, err := client.WithLease(containerdtest.Context(t))
+	check(t, err)
+	for name, size := range map[string]int{"whole": 1 << 10, "bomb": 64 << 20} {
+		layer := expect.Value(ociimage.Gzip(make([]byte, size)))(t)
+		desc := ocispec.Descriptor{MediaType: ocispec.MediaTypeImageLayerGzip, Digest: digest.FromBytes(layer), Size: int64(len(layer))}
+		check(t, content.WriteBlob(ctx, client.ContentStore(), name, bytes.NewReader(layer), desc))
+		mounts := expect.Value(client.SnapshotService("overlayfs").Prepare(ctx, name, ""))(t)
+		_, err := client.DiffService().Apply(ctx, desc, mounts)
+		expect.Equal(t, err != nil, name == "bomb", "%s is refused: %v", name, err)
+	}
+	expect.OK(t, release(ctx))
 }
 
 // A kill between the deletion of a record and that of its files leaves the files.
