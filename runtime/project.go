@@ -203,7 +203,7 @@ func (b *blueprint) config(ctx context.Context, e *Engine, s seat) (container.Co
 		}
 		found, err := e.images.Get(ctx, b.service.Image, b.pin, b.service.Platform)
 		if err != nil {
-			return container.Config{}, failImage(b.service.Image, err)
+			return container.Config{}, fail(Internal, b.service.Image, err)
 		}
 		b.found = found
 	}
@@ -269,13 +269,4 @@ func (p *packages) remove(ctx context.Context, name string) error {
 		return fail(Internal, name, fmt.Errorf("cannot sync directory of packages: %w", err))
 	}
 	return nil
-}
-
-// failImage turns an error of package image into one of the runtime.
-func failImage(object string, err error) error {
-	var known *Error
-	if errors.As(err, &known) && known.Object != "" {
-		return failAs(known.Code, known.Object, known.Err)
-	}
-	return fail(Internal, object, err)
 }

@@ -64,7 +64,7 @@ func (s *stager) FetchPackage(ctx context.Context, ref PackageRef, progress func
 		return nil, &Error{Code: InvalidPackage, Object: "package", Err: errors.New("neither repository nor location is set")}
 	}
 	if err != nil {
-		return nil, failImage(object, err)
+		return nil, fail(Internal, object, err)
 	}
 	p.Digest = digest.FromBytes(p.Data)
 	return &p, nil
@@ -143,7 +143,7 @@ func wantsOf(p *Project, pins map[string]digest.Digest) []image.Want {
 
 // failImages names the services that need the image of an error.
 func (p *Project) failImages(err error) error {
-	err = failImage(p.Name, err)
+	err = fail(Internal, p.Name, err)
 	var failed *Error
 	if !errors.As(err, &failed) {
 		return err
@@ -184,7 +184,7 @@ func (s *stager) Prune(ctx context.Context, keep Keep) ([]string, error) {
 	}
 	removed, err := s.images.Prune(ctx, kept, fetching)
 	if err != nil {
-		return removed, failImage("images", err)
+		return removed, fail(Internal, "images", err)
 	}
 	if err := s.containers.RemoveLeftovers(ctx); err != nil { // volumes take space, too
 		s.o.Logger.Warn("cannot remove leftovers", "error", err)
@@ -198,7 +198,7 @@ func (s *stager) keptImages(ctx context.Context, keep Keep) (map[string]bool, er
 		for ref, pin := range pins {
 			name, err := image.Name(ref, pin)
 			if err != nil {
-				return nil, failImage(ref, err)
+				return nil, fail(Internal, ref, err)
 			}
 			kept[name] = true
 		}

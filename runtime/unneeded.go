@@ -93,7 +93,7 @@ func (s *stager) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 	}
 	names, err := s.images.List(ctx)
 	if err != nil {
-		return nil, failImage("images", err)
+		return nil, fail(Internal, "images", err)
 	}
 	var unused []UnusedImage
 	for _, name := range names {
@@ -111,7 +111,7 @@ func (s *stager) UnusedImages(ctx context.Context, keep Keep) ([]UnusedImage, er
 // the run directory, to make or replace a container.
 func (s *stager) Spare(ctx context.Context) error {
 	if err := s.images.Spare(s.within(ctx)); err != nil {
-		return failImage("containers", err)
+		return fail(Internal, "containers", err)
 	}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(s.o.RunDir, &fs); err != nil {

@@ -38,7 +38,8 @@
 //
 // # Errors
 //
-// Every error about an image or package is a *fault.Error whose Code says what may be done about it.
+// Every error about an image or package is a *fault.Error whose Code says what may be done about it,
+// unless the caller gave up.
 //
 // The context of each call carries containerd's namespace.
 package image

@@ -19,16 +19,17 @@ import (
 	"github.com/margolite/margolite/runtime/fault"
 )
 
-// fail makes a *fault.Error of any error on the way to object, unless it names one of several images already.
+// fail makes a *fault.Error of any error on the way to object, unless it names one of several images already or the caller
+// gave up.
 func fail(object string, err error) error {
-	if err == nil {
-		return nil
-	}
 	var known *fault.Error
-	if errors.As(err, &known) && known.Object != "" {
+	if err == nil || errors.As(err, &known) && known.Object != "" {
 		return err
 	}
 	text := strings.TrimPrefix(err.Error(), object+": ") // *fault.Error says it
+	if errors.Is(err, context.Canceled) {
+		return told{err, object + ": " + withoutQueries(text)}
+	}
 	return &fault.Error{Code: codeOf(err), Object: object, Err: told{err, withoutQueries(hinted(text, err))}}
 }
 
@@ -91,8 +92,8 @@ func codeOf(err error) fault.Code {
 		return fault.NoSpace
 	case errors.Is(err, containerd.ErrMemory):
 		return fault.Unsupported
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return fault.Unreachable
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(remote)):
+		return fault.Timeout
 	case errors.Is(err, http.ErrSchemeMismatch):
 		return fault.Refused
 	case errdefs.IsFailedPrecondition(err): // containerd: the content differs from its descriptor

@@ -2,9 +2,11 @@ package image
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"testing"
 
@@ -202,12 +204,14 @@ type tarFile struct{ *bytes.Reader }
 
 func (tarFile) Close() error { return nil }
 
-func TestWhatTheDeviceLacksIsRecognised(t *testing.T) {
+func TestErrorsOfThisDeviceAndOfRegistriesAreToldApart(t *testing.T) {
 	for err, want := range map[error]fault.Code{
 		errors.New("rpc error: code = Unknown desc = failed to copy: write /var/lib/x: no space left on device"): fault.NoSpace,
 		errors.New("write /var/lib/x: disk quota exceeded"):                                                      fault.NoSpace,
 		errors.New("write /var/lib/x: input/output error"):                                                       fault.Internal,
 		fmt.Errorf("cannot unpack: %w", containerd.ErrMemory):                                                    fault.Unsupported,
+		fmt.Errorf("cannot read layer: %w", context.DeadlineExceeded):                                            fault.Timeout,
+		remote{&net.OpError{Op: "dial", Err: context.DeadlineExceeded}}:                                          fault.Unreachable,
 	} {
 		expect.Equal(t, codeOf(err), want, "%v", err)
 	}
