@@ -35,16 +35,10 @@ func canOverlay(root string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(root)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), trial) {
-			left := filepath.Join(root, e.Name())
-			_ = unix.Unmount(filepath.Join(left, "merged"), unix.MNT_DETACH)
-			_ = os.RemoveAll(left)
-		}
+	left, _ := filepath.Glob(filepath.Join(root, trial+"*")) // at worst they stay
+	for _, dir := range left {
+		_ = unix.Unmount(filepath.Join(dir, "merged"), unix.MNT_DETACH)
+		_ = os.RemoveAll(dir)
 	}
 	return overlayutils.Supported(root)
 }

