@@ -2,40 +2,39 @@ package image_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 const packageBytes = "the bytes of a package"
 
 // pushComponent puts a component's package into a registry, changed by the test.
 func pushComponent(t *testing.T, reference string, change func(*v1.Manifest)) digest.Digest {
-	layer := containerdtest.PushBlob(t, reference, []byte(packageBytes))
-	config := containerdtest.PushBlob(t, reference, []byte("{}"))
+	t.Helper()
+	a := &ociimage.Artifact{}
 	manifest := v1.Manifest{
+		Versioned:    specs.Versioned{SchemaVersion: 2},
 		MediaType:    v1.MediaTypeImageManifest,
 		ArtifactType: "application/vnd.org.margo.component.compose+json",
-		Config:       v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: config, Size: 2},
-		Layers: []v1.Descriptor{{
-			MediaType: "application/vnd.org.margo.component.compose.tar+gzip", Digest: layer, Size: int64(len(packageBytes)),
-		}},
+		Config:       a.Add("application/vnd.oci.empty.v1+json", []byte("{}")),
+		Layers:       []v1.Descriptor{a.Add("application/vnd.org.margo.component.compose.tar+gzip", []byte(packageBytes))},
 	}
-	manifest.SchemaVersion = 2
 	if change != nil {
 		change(&manifest)
 	}
-	data := expect.Value(json.Marshal(manifest))(t)
-	return containerdtest.PushManifest(t, reference, v1.MediaTypeImageManifest, data)
+	expect.Check(t, a.Seal(v1.MediaTypeImageManifest, manifest))
+	return containerdtest.Push(t, a, reference)
 }
 
 func TestPKG01ArtifactIsTheOneLayerOfAComponent(t *testing.T) {
@@ -62,7 +61,8 @@ func TestPKG01ArtifactIsTheOneLayerOfAComponent(t *testing.T) {
 func TestArtifactRefusesEverythingElse(t *testing.T) {
 	w := watch(t)
 	images := open(t, nil, w.plain())
-	otherBytes := containerdtest.PushBlob(t, w.host+"/c:1", []byte("other bytes of the same size")[:len(packageBytes)])
+	other := []byte("other bytes of the same size")[:len(packageBytes)]
+	expect.Check(t, (ociimage.Registry{URL: "http://" + w.host}).PushBlob(t.Context(), "c", other))
 	for name, test := range map[string]struct {
 		change    func(*v1.Manifest)
 		interfere func(http.ResponseWriter, *http.Request) bool
@@ -91,7 +91,7 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		"a layer bigger than allowed": {want: fault.InvalidPackage, limit: 10},
 		"a layer that is elsewhere": {want: fault.NotFound, change: func(m *v1.Manifest) {
 			m.Layers[0].Digest = digest.FromString("elsewhere")
-			m.Layers[0].URLs = []string{"http://" + w.host + "/v2/c/blobs/" + otherBytes.String()}
+			m.Layers[0].URLs = []string{"http://" + w.host + "/v2/c/blobs/" + digest.FromBytes(other).String()}
 		}},
 		"PKG-04 a layer inside the manifest that is another": {change: func(m *v1.Manifest) {
 			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))

@@ -3,7 +3,6 @@ package image_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -327,10 +326,7 @@ func (w *watched) damage(path string) func(http.ResponseWriter, *http.Request) b
 
 func TestPullSaysWhyItFails(t *testing.T) {
 	ctx, client, w := fresh(t)
-	foreign := containerdtest.Image(t, nil, containerdtest.Blob(t, "f", 10))
-	foreignIndex := indexOf(t, foreign, "s390x")
-	containerdtest.Push(t, foreign, w.host+"/foreign:one")
-	containerdtest.PushManifest(t, w.host+"/foreign:1", v1.MediaTypeImageIndex, foreignIndex)
+	w.push(t, "foreign:1", index(t, build(t, "linux/s390x", "foreign")))
 	pushComponent(t, w.host+"/component:1.0.0", nil)
 	closed := unusedAddress(t)
 	other := digest.FromString("other")
@@ -514,19 +510,6 @@ func unusedAddress(t *testing.T) string {
 	l := expect.Value(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	return l.Addr().String()
-}
-
-// indexOf is an index that names one image as that of several architectures.
-func indexOf(t *testing.T, img *ociimage.Artifact, architectures ...string) []byte {
-	index := v1.Index{MediaType: v1.MediaTypeImageIndex}
-	index.SchemaVersion = 2
-	for _, arch := range architectures {
-		index.Manifests = append(index.Manifests, v1.Descriptor{
-			MediaType: v1.MediaTypeImageManifest, Digest: img.Digest, Size: int64(len(img.Manifest)),
-			Platform: &v1.Platform{OS: "linux", Architecture: arch},
-		})
-	}
-	return expect.Value(json.Marshal(index))(t)
 }
 
 // foreignRecord makes an image record that is not of this package.

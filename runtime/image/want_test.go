@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/containerd/platforms"
-	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/opencontainers/go-digest"
 
 	"github.com/margolite/margolite/runtime/containerd"
 	"github.com/margolite/margolite/runtime/fault"
@@ -50,10 +50,10 @@ func TestTheBestPlatformOfAnImageIsTaken(t *testing.T) {
 		build(t, "linux/arm/v5", "v5"), build(t, "linux/arm/v6", "v6"), build(t, "linux/arm/v7", "v7")))
 	old := w.push(t, "old:1", index(t, build(t, "linux/arm/v6", "v6"), build(t, "linux/arm64", "arm64")))
 	single := w.push(t, "single:1", build(t, "linux/arm/v7", "single"))
-	w.push(t, "unnamed:part", build(t, "linux/arm/v7", "v7"))
 	unnamed := index(t, build(t, "linux/arm/v7", "v7"))
 	unnamed.Manifest = []byte(strings.Replace(string(unnamed.Manifest), `"platform":{"architecture":"arm","os":"linux","variant":"v7"}`, `"annotations":{}`, 1))
-	containerdtest.PushManifest(t, w.host+"/unnamed:1", v1.MediaTypeImageIndex, unnamed.Manifest)
+	unnamed.Digest = digest.FromBytes(unnamed.Manifest)
+	w.push(t, "unnamed:1", unnamed)
 	images := open(t, client, w.plain())
 
 	for _, test := range []struct{ ref, platform, want, refused string }{

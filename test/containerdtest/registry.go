@@ -67,28 +67,9 @@ func Image(t testing.TB, change func(*v1.ImageConfig), layers ...[]byte) *ociima
 // Push puts an image into a registry that speaks plain HTTP as host/repository:tag, and returns the digest of its
 // manifest.
 func Push(t testing.TB, image *ociimage.Artifact, reference string) digest.Digest {
-	to, repository, tag := split(t, reference)
-	check(t, to.Push(t.Context(), repository, tag, image))
-	return image.Digest
-}
-
-// PushBlob puts a blob into the repository of a reference, whose tag does not matter.
-func PushBlob(t testing.TB, reference string, data []byte) digest.Digest {
-	to, repository, _ := split(t, reference)
-	check(t, to.PushBlob(t.Context(), repository, data))
-	return digest.FromBytes(data)
-}
-
-// PushManifest puts a manifest or index, as it is, under host/repository:tag.
-func PushManifest(t testing.TB, reference, mediaType string, data []byte) digest.Digest {
-	return Push(t, &ociimage.Artifact{MediaType: mediaType, Manifest: data, Digest: digest.FromBytes(data)}, reference)
-}
-
-func split(t testing.TB, reference string) (to ociimage.Registry, repository, tag string) {
 	host, rest, ok := strings.Cut(reference, "/")
 	repository, tag, tagged := strings.Cut(rest, ":")
-	if !ok || !tagged {
-		t.Fatalf("%q is not host/repository:tag", reference)
-	}
-	return ociimage.Registry{URL: "http://" + host}, repository, tag
+	expect.Require(t, ok && tagged, "%q is not host/repository:tag", reference)
+	check(t, (ociimage.Registry{URL: "http://" + host}).Push(t.Context(), repository, tag, image))
+	return image.Digest
 }
