@@ -35,10 +35,8 @@ func secured(t testing.TB, next http.Handler) (host, ca string) {
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	ca = filepath.Join(t.TempDir(), "ca.pem")
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	expect.Check(t, os.WriteFile(ca, certificate, 0o600))
-	return strings.TrimPrefix(server.URL, "https://"), ca
+	return strings.TrimPrefix(server.URL, "https://"), writeFile(t, "ca.pem", certificate)
 }
 
 // before forwards requests to a registry.
@@ -61,8 +59,7 @@ func basic(user, password string) string {
 const hunter2 = "$2b$04$abcdefghijklmnopqrstuuV3duMsC0HpUex6N9qapiuOHHWkwRXVm"
 
 func TestPullFromDockersRegistryWithPasswords(t *testing.T) {
-	passwords := filepath.Join(t.TempDir(), "htpasswd")
-	expect.Check(t, os.WriteFile(passwords, []byte("device:"+hunter2+"\n"), 0o600))
+	passwords := writeFile(t, "htpasswd", []byte("device:"+hunter2+"\n"))
 	plain := dockerregistry.Start(t, "auth: {htpasswd: {realm: plant, path: "+passwords+"}}\n")
 	app := build(t, "", "app")
 	expect.Check(t, (ociimage.Registry{URL: "http://" + plain, User: "device", Password: "hunter2"}).Push(t.Context(), "app", "1", app))
@@ -112,14 +109,11 @@ func TestPKG12PullShowsACertificate(t *testing.T) {
 	secure.StartTLS()
 	t.Cleanup(secure.Close)
 	host := strings.TrimPrefix(secure.URL, "https://")
-	dir := t.TempDir()
-	ca, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "key.pem")
 	secret := expect.Value(x509.MarshalPKCS8PrivateKey(secure.TLS.Certificates[0].PrivateKey))(t)
-	for file, block := range map[string]*pem.Block{
-		ca: {Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}, key: {Type: "PRIVATE KEY", Bytes: secret},
-	} {
-		expect.Check(t, os.WriteFile(file, append([]byte("\ufeff"), pem.EncodeToMemory(block)...), 0o600)) // as Windows saves it
+	save := func(kind string, data []byte) string { // as Windows saves it
+		return writeFile(t, "file.pem", append([]byte("\ufeff"), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})...))
 	}
+	ca, key := save("CERTIFICATE", secure.Certificate().Raw), save("PRIVATE KEY", secret)
 	get := func(r image.Registry) (pull, fetch error) {
 		images := open(t, client, map[string]image.Registry{host: r})
 		_, pull = pullOne(ctx, images, image.Want{Ref: host + "/app:1"}, nil)
