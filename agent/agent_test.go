@@ -53,6 +53,7 @@ type site struct {
 	onCommit func(verb string)
 	// joins, if not nil, changes the options of an agent and returns what runs beside it.
 	joins func(*agent.Options) (beside func(context.Context) error)
+	known map[string][]string // what heard and hears saw of deployments
 
 	store *store.Store
 	agent *agent.Agent
@@ -63,7 +64,7 @@ type site struct {
 func newSite(t *testing.T, prepare ...func(*site)) *site {
 	t.Helper()
 	s := &site{
-		t: t, dir: t.TempDir(), runDir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
+		t: t, known: map[string][]string{}, dir: t.TempDir(), runDir: t.TempDir(), wfm: newFakeWFM(), runtime: newFakeRuntime(), gate: &fakeGate{},
 		set:    agent.Settings{Device: agent.Device{ID: deviceID}, URL: "https://wfm.example", Poll: pace.Rules{Interval: time.Hour}}, // the tests say when
 		logger: slog.New(slog.DiscardHandler),
 	}
@@ -169,6 +170,7 @@ func (s *site) heardWithin(d time.Duration, id string, want ...string) {
 	for {
 		got, more := s.wfm.heard(id)
 		if slices.Equal(got, want) {
+			s.known[id] = got
 			return
 		}
 		select {
@@ -177,6 +179,12 @@ func (s *site) heardWithin(d time.Duration, id string, want ...string) {
 			s.t.Fatalf("the WFM heard %v of %s, want %v", got, id, want)
 		}
 	}
+}
+
+// hears is heard of the states that came since it or heard was last asked.
+func (s *site) hears(id string, more ...string) {
+	s.t.Helper()
+	s.heard(id, append(slices.Clip(s.known[id]), more...)...)
 }
 
 // heardError fails the test unless the last that the WFM heard of a deployment is an
