@@ -116,10 +116,14 @@ func (s *site) start() {
 	}
 }
 
-// restart stops the agent and starts another one on its files.
-func (s *site) restart() {
+// restart stops the agent and starts another one on its files, of which something may
+// become meanwhile.
+func (s *site) restart(meanwhile ...func()) {
 	s.t.Helper()
 	s.stop()
+	for _, do := range meanwhile {
+		do()
+	}
 	s.start()
 }
 

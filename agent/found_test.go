@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/margolite/margolite/agent/control"
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/runtime"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // damages are ways in which a medium loses the database of a stopped agent. In
@@ -27,18 +27,16 @@ var damages = map[string]func(data []byte) []byte{
 	},
 }
 
-// damage lets a medium lose the database of an agent that is stopped.
-func (s *site) damage(how func([]byte) []byte) {
+// damage restarts an agent whose database a medium loses meanwhile.
+func (s *site) damage(how func([]byte) []byte, meanwhile ...func()) {
 	s.t.Helper()
-	if how == nil {
-		check(s.t, os.Remove(s.database()))
-		return
-	}
-	data, err := os.ReadFile(s.database())
-	if err == nil {
-		err = os.WriteFile(s.database(), how(data), 0o600)
-	}
-	check(s.t, err)
+	s.restart(append(meanwhile, func() {
+		if how == nil {
+			check(s.t, os.Remove(s.database()))
+			return
+		}
+		check(s.t, os.WriteFile(s.database(), how(expect.Value(os.ReadFile(s.database()))(s.t)), 0o600))
+	})...)
 }
 
 // Whatever becomes of the store, what runs is taken over as it is, with nobody
@@ -55,11 +53,9 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 			s.heard(first, before...)
 			s.heard(second, before...)
 			s.quiet()
-			s.stop()
-			s.damage(how)
 			s.gate.close(true)
 			s.wfm.failAll(errUnreachable)
-			s.start()
+			s.damage(how)
 			s.refuses()
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 			st := s.fullStatus()
@@ -110,9 +106,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 func TestAnUpdateOfWhatWasFoundWaitsForItsApproval(t *testing.T) {
 	s := installedSite(t, ruled(policy.Rules{Approval: policy.ApproveUpdates}))
 	s.quiet()
-	s.stop()
 	s.damage(nil)
-	s.start()
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "approv")
 	s.runtime.await(t, first+"-main 1.0.0")
@@ -134,10 +128,7 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		s.stop()
-		s.damage(nil)
-		s.gate.close(false)
-		s.start()
+		s.damage(nil, func() { s.gate.close(false) })
 		s.sync()
 		s.eventually("it is refused again", func() bool {
 			last := s.wfm.last(first)
@@ -167,11 +158,9 @@ func TestALostDocumentOfWhatRunsIsNoFailure(t *testing.T) {
 		"a document is lost": func(s *site) { s.change(s.lose(doc)) },
 		"a package is lost":  func(s *site) { s.change(s.lose(digest.FromString("1.0.0"))) },
 		"a document rots": func(s *site) {
-			s.stop()
 			s.damage(func(data []byte) []byte {
 				return bytes.ReplaceAll(data, []byte("deploymentProfile"), []byte("deploymentProfilf"))
 			})
-			s.start()
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -214,10 +203,8 @@ func TestDamageIsToldOnce(t *testing.T) {
 	var l log
 	s := installedSite(t, logged(&l))
 	s.quiet()
-	s.stop()
 	s.damage(damages["a meta page rots"])
 	for range 3 {
-		s.start()
 		s.sync()
 		st := s.fullStatus()
 		if st.Damage == nil || st.Damage.Kept != "margolite.db.bad" || !strings.Contains(st.Damage.Text, "meta page") {
@@ -226,13 +213,12 @@ func TestDamageIsToldOnce(t *testing.T) {
 		if events := s.history("store.damaged"); len(events) != 1 {
 			t.Errorf("the journal has %+v", events)
 		}
-		s.stop()
+		s.restart()
 	}
 	if lines := l.with("security=true", "the store was damaged"); len(lines) != 1 {
 		t.Errorf("%d lines tell of it", len(lines))
 	}
-	check(t, errors.Join(os.Remove(filepath.Join(s.dir, "margolite.db.bad"))))
-	s.start()
+	s.restart(func() { check(t, os.Remove(filepath.Join(s.dir, "margolite.db.bad"))) })
 	if st, err := s.agent.Status(t.Context()); err != nil || st.Damage != nil {
 		t.Errorf("status is %+v", st.Damage)
 	}

@@ -40,8 +40,6 @@ func TestTheDirectoryOfLockFilesGoesWithItsDeployment(t *testing.T) {
 	s.publish(2, nil)
 	s.heard(first, append(installed, "removing@2", "removed@2")...)
 	expect.Equal(t, dirs(), 0, "directories of a removed deployment")
-	s.stop()
-	check(t, os.Mkdir(filepath.Join(locks, second), 0o777)) // of one that went while the agent was killed
-	s.start()
+	s.restart(func() { check(t, os.Mkdir(filepath.Join(locks, second), 0o777)) }) // of one that went while the agent was killed
 	s.eventually("the directory of what is gone is removed", func() bool { return dirs() == 0 })
 }

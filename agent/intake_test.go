@@ -317,9 +317,7 @@ func TestAFinalVerdictIsJudgedAgain(t *testing.T) {
 			s.configure()
 		},
 		"at a start, by the id that the WFM gave": func(s *site) {
-			s.stop()
-			s.wfm.set(func() { s.wfm.clientID = "edge-02" })
-			s.start()
+			s.restart(func() { s.wfm.set(func() { s.wfm.clientID = "edge-02" }) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

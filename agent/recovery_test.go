@@ -23,12 +23,11 @@ import (
 // change stops the agent, changes what it left, and starts another one.
 func (s *site) change(edit func(*store.Store)) {
 	s.t.Helper()
-	s.stop()
-	records, err := store.Open(s.database(), store.Options{})
-	check(s.t, err)
-	edit(records)
-	check(s.t, records.Close())
-	s.start()
+	s.restart(func() {
+		records := expect.Value(store.Open(s.database(), store.Options{}))(s.t)
+		edit(records)
+		check(s.t, records.Close())
+	})
 }
 
 func (s *site) database() string { return filepath.Join(s.dir, "margolite.db") }
@@ -92,9 +91,7 @@ func (s *site) publishUntil(step string, version uint64, documents map[string]st
 // reboot restarts the agent on a device where nothing runs.
 func (s *site) reboot() {
 	s.t.Helper()
-	s.stop()
-	s.runtime.reset()
-	s.start()
+	s.restart(s.runtime.reset)
 }
 
 // bothInstalled is installed for two deployments.
@@ -191,9 +188,7 @@ func TestWhatRunsWithoutARecordIsRemoved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
 			s.bothInstalled()
-			s.stop()
-			check(t, os.Remove(s.database()))
-			s.start()
+			s.restart(func() { check(t, os.Remove(s.database())) })
 			expect.Equal(t, len(s.runtime.running()), 2, "projects that run without a manifest")
 			s.publish(2, then)
 			s.heard(first, "pending@1", "installing@1", "installed@1", "removing@2", "removed@2")

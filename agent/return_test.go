@@ -232,9 +232,7 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 			s.publish(2, map[string]string{first: document(first, "2.0.0")})
 			for range 2 {
 				<-begun
-				s.stop()
-				begun = s.runtime.block("apply 2.0.0")
-				s.start()
+				s.restart(func() { begun = s.runtime.block("apply 2.0.0") })
 			}
 			<-begun
 			s.restart()
@@ -246,9 +244,8 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 			}
 			s.hears(first, last, "installing@2", "failed@2")
 			s.heardError(first, "INTERRUPTED")
-			s.stop()
-			observed := s.runtime.looks()
-			s.start()
+			var observed int
+			s.restart(func() { observed = s.runtime.looks() })
 			s.eventually("the agent looked", func() bool { return s.runtime.looks() > observed })
 			s.quiet()
 			s.made("apply 2.0.0", 3)

@@ -104,9 +104,7 @@ func TestPackagesVerifiedByTheKeysOfTheSiteAreSigned(t *testing.T) {
 	s.gate.close(true)
 	s.configure()
 	s.eventually("staged", func() bool { return string(s.deployment(first).Phase) == "staged" })
-	s.stop()
-	s.gate.close(false)
-	s.start()
+	s.restart(func() { s.gate.close(false) })
 	s.runtime.await(t, first+"-main "+packageURL)
 }
 

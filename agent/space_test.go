@@ -33,9 +33,8 @@ func newNarrow(t *testing.T) (*site, *narrow) {
 	both(2, "1.0.0", "pending@1", "installing@2", "installed@2")
 	s.quiet()
 	n := &narrow{lack: &image.NoSpaceError{Dir: t.TempDir(), Needed: 1 << 60, Images: []string{"app:2"}}, enough: func([]string) bool { return false }}
-	s.stop()
-	pruned := s.runtime.count("prune")
-	s.start()
+	var pruned int
+	s.restart(func() { pruned = s.runtime.count("prune") })
 	s.eventually("what the former agent left was looked for", func() bool { return s.runtime.count("prune") > pruned })
 	s.runtime.set(func() { s.runtime.staging, s.runtime.pruned = n.stage, n.prune })
 	return s, n

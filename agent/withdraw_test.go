@@ -66,9 +66,7 @@ func TestCAP06ADeviceThatMovesTakesItsCapabilitiesBack(t *testing.T) {
 	expect.Equal(t, journal, []string{"capabilities.withdrawn"}, "journal")
 
 	// While the agent did not run: nobody knows the way any more.
-	s.stop()
-	s.wfm.set(func() { s.wfm.audience = "a third WFM" })
-	s.start()
+	s.restart(func() { s.wfm.set(func() { s.wfm.audience = "a third WFM" }) })
 	s.sync()
 	requests, journal = s.withdrawals()
 	expect.Equal(t, len(requests), 1, "requests")
