@@ -59,9 +59,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 			s.refuses()
 			s.runtime.await(t, first+"-main 1.0.0", second+"-main 1.0.0")
 			st := s.fullStatus()
-			if st.Damage == nil || st.Manifest == nil || st.Manifest.Version != 5 {
-				t.Errorf("status is %+v", st)
-			}
+			expect.Require(t, st.Damage != nil && st.Manifest != nil && st.Manifest.Version == 5, "status is %+v", st)
 			s.wfm.failAll(nil)
 			s.wfm.publish(4, nil)
 			s.refuses()
@@ -75,9 +73,7 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 				after := slices.Compact(got[len(before):])
 				// Where the last transaction is lost, what it acknowledged is told again.
 				again := len(after) <= len(before) && slices.Equal(after, before[len(before)-len(after):])
-				if !again && !slices.Equal(after, []string{"pending@5", "installed@5"}) {
-					t.Errorf("the WFM heard %v", after)
-				}
+				expect.True(t, again || slices.Equal(after, []string{"pending@5", "installed@5"}), "the WFM heard %v", after)
 			}
 			s.made("remove "+first+"-main", 0)
 			s.eventually("a package that was lost is fetched again", func() bool { return s.store.HasArtifact(digest.FromString("1.0.0")) })
@@ -94,9 +90,8 @@ func TestDS08WhatRunsIsTakenOverAfterDamage(t *testing.T) {
 				b, _ := s.wfm.heard(second)
 				return a[len(a)-1] == "installed@6" && b[len(b)-1] == "removed@6"
 			})
-			if events := s.history("store.damaged"); len(events) != 1 || events[0].Text != st.Damage.Text {
-				t.Errorf("the journal has %+v", events)
-			}
+			events := s.history("store.damaged")
+			expect.True(t, len(events) == 1 && events[0].Text == st.Damage.Text, "the journal has %+v", events)
 		})
 	}
 }
@@ -124,9 +119,7 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "2.0.0")})
 	s.reason(first, "the gate is closed")
 	check(t, s.answer(s.agent.Reject, document(first, "2.0.0"), "not on a Friday"))
-	if _, err := s.agent.Hold(t.Context(), control.HoldRequest{Holder: "press 7", Caller: byHand}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Hold(t.Context(), control.HoldRequest{Holder: "press 7", Caller: byHand})))
 	for range 2 {
 		s.damage(nil, func() { s.gate.close(false) })
 		s.sync()
@@ -135,15 +128,11 @@ func TestWhatTheSiteSaidOutlivesTheStore(t *testing.T) {
 			return last.Error != nil && last.Error.Code == "REJECTED" && strings.Contains(last.Error.Message, "not on a Friday")
 		})
 		s.runtime.await(t, first+"-main 1.0.0")
-		st := s.fullStatus()
-		if len(st.Locks) != 1 || st.Locks[0].Holder != "press 7" {
-			t.Errorf("locks are %+v", st.Locks)
-		}
+		locks := s.fullStatus().Locks
+		expect.True(t, len(locks) == 1 && locks[0].Holder == "press 7", "locks are %+v", locks)
 	}
 	// A removal ends it, as it does with the store whole.
-	if _, err := s.agent.Release(t.Context(), control.ReleaseRequest{All: true, Caller: byHand}); err != nil {
-		t.Fatal(err)
-	}
+	check(t, expect.ErrorOf(s.agent.Release(t.Context(), control.ReleaseRequest{All: true, Caller: byHand})))
 	s.publish(3, nil)
 	s.gone()
 	s.publish(4, map[string]string{first: document(first, "2.0.0")})
@@ -193,9 +182,7 @@ func TestST08TheNameOutlivesTheDocument(t *testing.T) {
 	s.change(s.lose(digest.FromString(document(first, "2.0.0"))))
 	s.eventually("the WFM hears that it failed", func() bool { return s.wfm.last(first).Error != nil })
 	s.heardError(first, "DEVICE_ERROR")
-	if source := s.wfm.last(first).Error.Source; source != "app" {
-		t.Errorf("the source is %q, want app", source)
-	}
+	expect.Equal(t, s.wfm.last(first).Error.Source, "app", "source of the error")
 }
 
 // Damage is told once, and until somebody has looked at it.
@@ -206,20 +193,14 @@ func TestDamageIsToldOnce(t *testing.T) {
 	s.damage(damages["a meta page rots"])
 	for range 3 {
 		s.sync()
-		st := s.fullStatus()
-		if st.Damage == nil || st.Damage.Kept != "margolite.db.bad" || !strings.Contains(st.Damage.Text, "meta page") {
-			t.Errorf("status is %+v", st.Damage)
-		}
-		if events := s.history("store.damaged"); len(events) != 1 {
-			t.Errorf("the journal has %+v", events)
-		}
+		damage := s.fullStatus().Damage
+		expect.Require(t, damage != nil, "the status says nothing of damage")
+		expect.Equal(t, damage.Kept, "margolite.db.bad", "file that was kept")
+		expect.Contains(t, damage.Text, "meta page", "damage")
+		expect.Equal(t, len(s.history("store.damaged")), 1, "entries of the journal")
 		s.restart()
 	}
-	if lines := l.with("security=true", "the store was damaged"); len(lines) != 1 {
-		t.Errorf("%d lines tell of it", len(lines))
-	}
+	expect.Equal(t, len(l.with("security=true", "the store was damaged")), 1, "lines of log")
 	s.restart(func() { check(t, os.Remove(filepath.Join(s.dir, "margolite.db.bad"))) })
-	if st, err := s.agent.Status(t.Context()); err != nil || st.Damage != nil {
-		t.Errorf("status is %+v", st.Damage)
-	}
+	expect.Equal(t, s.fullStatus().Damage, nil, "damage")
 }
