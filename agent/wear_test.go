@@ -58,20 +58,6 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 	}
 }
 
-// A service that ends and is brought back, however often, is no news for the WFM
-// and no wear.
-func TestAServiceThatComesBackWritesNothing(t *testing.T) {
-	s := installedSite(t)
-	s.quiet()
-	writes := s.store.Writes()
-	for range 20 {
-		looked := s.runtime.looks()
-		s.runtime.flap(first+"-main", false)
-		s.eventually("the agent looks at it", func() bool { return s.runtime.looks() > looked })
-	}
-	s.wroteNothing(writes)
-}
-
 // A container that ends has only its own deployment looked at, and nothing loaded
 // as long as the containers are those that were made.
 func TestAnEventLoadsNothing(t *testing.T) {
