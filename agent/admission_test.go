@@ -92,17 +92,16 @@ func TestWhatOthersReserveIsHeld(t *testing.T) {
 	s.publish(2, map[string]string{first: document(first, "1.0.0"), second: document(second, "2.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2")
 	shares(20, 40) // and nothing of its own
-	s.stop()
-	for len(asked) > 0 {
-		<-asked
+	forget := func() {
+		for len(asked) > 0 {
+			<-asked
+		}
 	}
-	s.start()
+	s.restart(forget)
 	s.publish(3, map[string]string{first: document(first, "1.0.0"), second: document(second, "4.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3")
 	shares(20, 60)
-	for len(asked) > 0 {
-		<-asked
-	}
+	forget()
 	s.publish(4, map[string]string{first: document(first, "1.0.0"), second: document(second, "3.0.0")})
 	s.heard(second, "pending@2", "installing@2", "installed@2", "pending@2", "installing@3", "installed@3", "pending@3", "installing@4", "installed@4")
 	shares(0, 0) // who reserves nothing need not know of the others

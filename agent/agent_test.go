@@ -391,9 +391,7 @@ func TestWhatIsNotUnderstoodIsTold(t *testing.T) {
 	for _, want := range [][]string{{"no service reads", `parameters="[b c]"`}, {"not applied", `a.b`}, {"ignored", "/spec/replicas"}} {
 		expect.Equal(t, len(l.with(append(want, first)...)), 1, "lines of log with %q", want)
 	}
-	if s.runtime.count("publish 80/tcp on 8094") == 0 {
-		t.Error("the port of a parameter does not reach the runtime")
-	}
+	expect.True(t, s.runtime.count("publish 80/tcp on 8094") > 0, "the port of a parameter does not reach the runtime")
 	told := func() bool {
 		st := s.fullStatus()
 		return slices.ContainsFunc(st.Deployments, func(d control.Deployment) bool { return d.ID == first && slices.Equal(d.Unread, []string{"b", "c"}) })

@@ -73,8 +73,6 @@ func TestDS21OneOfManyChanges(t *testing.T) {
 		}
 	}
 	writes := s.store.Writes()
-	s.sync()
-	s.wroteNothing(writes)
 	s.publish(3, documents) // another version of the same
 	expect.Equal(t, s.store.Writes()-writes, 1, "transactions for another version alone")
 	expect.Equal(t, len(s.wfm.took()), 0, "documents fetched for another version alone")
@@ -177,7 +175,7 @@ func TestAD01DocumentsAheadOfTheirManifestStay(t *testing.T) {
 		return n
 	}
 	came := ahead()
-	within(t, came, 1, len(documents)-1, "documents in the store")
+	expect.Require(t, came > 0 && came < len(documents), "%d of %d documents are in the store, want some", came, len(documents))
 	s.wfm.took()
 
 	pruned := s.runtime.count("prune")
