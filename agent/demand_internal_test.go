@@ -57,9 +57,7 @@ func asked(t *testing.T, p *runtime.Project) policy.ServiceAsk {
 	t.Helper()
 	asks := asksOf(stagedComponent{name: "main", signed: true, project: p})
 	i := slices.IndexFunc(asks, func(a policy.ServiceAsk) bool { return a.Service == "web" })
-	if i < 0 {
-		t.Fatalf("nothing is known of web: %+v", asks)
-	}
+	expect.Require(t, i >= 0, "nothing is known of web: %+v", asks)
 	a := asks[i]
 	expect.Equal(t, a.Component, "main", "component")
 	expect.Equal(t, a.Signed, true, "signed")

@@ -106,9 +106,8 @@ func holdBy(t *testing.T, kind, path string) (kill func()) {
 		in.Close()
 	}
 	t.Cleanup(kill)
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
-		t.Fatalf("the holder says %q, %v", line, err)
-	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	expect.Require(t, line == "held\n", "the holder says %q, %v", line, err)
 	return kill
 }
 
@@ -138,9 +137,7 @@ func (l *lockFiles) namesOf(t *testing.T, ids ...string) string {
 func (l *lockFiles) one(t *testing.T, ids ...string) control.Lock {
 	t.Helper()
 	held := l.held(ids)
-	if len(held) != 1 {
-		t.Fatalf("held are %+v, want one", held)
-	}
+	expect.Require(t, len(held) == 1, "held are %+v, want one", held)
 	return held[0]
 }
 
@@ -282,9 +279,7 @@ func TestLockDirectoriesAreForEverybody(t *testing.T) {
 	} {
 		expect.Equal(t, expect.Value(os.Stat(path))(t).Mode(), want|fs.ModeDir, "mode of %s", path)
 	}
-	if err := os.RemoveAll(l.dir); err != nil { // as a reboot does
-		t.Fatal(err)
-	}
+	check(t, os.RemoveAll(l.dir)) // as a reboot does
 	expect.Equal(t, l.namesOf(t, lockedID), "", "held")
 }
 

@@ -82,9 +82,7 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	pages := expect.Value(io.ReadAll(f))(t)
 	// The key of a report ends with its weight, the version and the deployment.
 	at := bytes.Index(pages, append([]byte{0, 0, 0, 0, 0, 0, 0, 1}, spoiled...))
-	if at < 0 {
-		t.Fatal("the report is not in the file")
-	}
+	expect.Require(t, at > 0, "the report is not in the file")
 	check(t, expect.ErrorOf(f.WriteAt([]byte{0xff}, int64(at-1))))
 
 	_, err := reporterOf(refusing{}, s).round(t.Context())

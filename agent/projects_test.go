@@ -147,17 +147,15 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	check(t, p.ComposeUp(t.Context(), r, notify))
 	want := []string{"warning warning: doubtful", `warning note: network "lan" has no enable_ipv6: true: its ports are published on IPv4 addresses only`, "transfer", "service.changed start container web-1 begun", "service.changed start container web-1"}
 	expect.Equal(t, events, want, "events")
-	if s := m.source; s.File != "/a.yaml" || !reflect.DeepEqual(s.Files, []string{"/b.yaml"}) || !reflect.DeepEqual(s.Profiles, []string{"debug"}) || s.Scale["web"] != 2 || !reflect.DeepEqual(s.Contents, r.Contents) {
-		t.Errorf("the project is loaded from %+v", s)
-	}
+	expect.Equal(t, m.source, runtime.Source{Project: "new", File: r.File, Files: r.Files, Profiles: r.Profiles, Scale: r.Scale, Contents: r.Contents}, "source of the project")
 	expect.Equal(t, m.services, []string{"db", "job", "other", "web"}, "all services")
 
 	// What runs already stays, and what is named comes with what it needs.
 	r.Project, r.Services, r.Pull = "trial", []string{"db"}, "always"
 	check(t, p.ComposeUp(t.Context(), r, notify))
-	if !reflect.DeepEqual(m.services, []string{"db", "job", "web"}) || m.policies["db"] != compose.PullAlways || !reflect.DeepEqual(m.source.Profiles, []string{"*"}) {
-		t.Errorf("services %q with policies %v of profiles %q", m.services, m.policies, m.source.Profiles)
-	}
+	expect.Equal(t, m.services, []string{"db", "job", "web"}, "services")
+	expect.Equal(t, m.policies["db"], compose.PullAlways, "policy")
+	expect.Equal(t, m.source.Profiles, []string{"*"}, "profiles")
 	check(t, p.ComposePull(t.Context(), control.ComposeRequest{Project: "trial", File: "/a.yaml", Services: []string{"web"}}, notify))
 	expect.Equal(t, m.services, []string{"db", "web"}, "services pulled for")
 	expect.Equal(t, m.policies["web"], compose.PullAlways, "policy")

@@ -104,9 +104,7 @@ func TestFailuresAreReportedWhole(t *testing.T) {
 	})
 	t.Run("ST-07 errors have code, source and message", func(t *testing.T) {
 		for _, e := range []*margo.Fault{last.Error, b.Error} {
-			if e == nil || e.Code == "" || e.Source == "" || e.Message == "" {
-				t.Errorf("error is %+v", e)
-			}
+			expect.True(t, e != nil && e.Code != "" && e.Source != "" && e.Message != "", "error is %+v", e)
 		}
 	})
 	t.Run("ST-08 they come from the deployment and from the component", func(t *testing.T) {

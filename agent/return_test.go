@@ -217,11 +217,12 @@ func TestAFailedUpdateWhoseFormerRevisionFails(t *testing.T) {
 // the former one comes back; without one nothing runs. It is not tried again.
 func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 	for name, test := range map[string]struct {
-		former bool
-		runs   []string
+		former  bool
+		pending string
+		runs    []string
 	}{
-		"an update":       {true, []string{first + "-main 1.0.0"}},
-		"an installation": {false, nil},
+		"an update":       {true, "pending@1", []string{first + "-main 1.0.0"}},
+		"an installation": {false, "pending@2", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -238,11 +239,7 @@ func TestARevisionThatIsInterruptedTimeAndAgain(t *testing.T) {
 			s.restart()
 			s.eventually("it is given up", func() bool { d := s.record(); return d.Phase == "failed" && d.Return != "due" })
 			s.runtime.await(t, test.runs...)
-			last := "pending@1"
-			if !test.former {
-				last = "pending@2"
-			}
-			s.hears(first, last, "installing@2", "failed@2")
+			s.hears(first, test.pending, "installing@2", "failed@2")
 			s.heardError(first, "INTERRUPTED")
 			var observed int
 			s.restart(func() { observed = s.runtime.looks() })

@@ -21,9 +21,8 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 		}
 		begin := func(owner, kind string) *round {
 			r := newRound(t.Context(), newWorker(owner), nil)
-			if r.slot = l.Try(limit.Key{Party: owner, Kind: kind}, r.preempted); r.slot == nil {
-				t.Fatalf("%s gets no slot", owner)
-			}
+			r.slot = l.Try(limit.Key{Party: owner, Kind: kind}, r.preempted)
+			expect.Require(t, r.slot != nil, "%s gets no slot", owner)
 			return r
 		}
 		wait := func(kind string) (granted chan *limit.Slot) {
@@ -60,9 +59,8 @@ func TestSlowDownloadsGiveTheirSlotsAway(t *testing.T) {
 		next = wait(slow)
 		reports(a, "2 bytes a minute", false)
 		passes(slowTurn - time.Second)
-		if a.ctx.Err() != nil || len(next) > 0 {
-			t.Error("what is slow takes more than its part, or gives its slot at once to what is slow as well")
-		}
+		expect.OK(t, a.ctx.Err()) // what is slow as well does not get the slot at once
+		expect.Equal(t, len(next), 0, "slots beyond the part of what is slow")
 		passes(time.Second)
 		expect.Equal(t, []bool{a.ctx.Err() != nil, b.ctx.Err() != nil}, []bool{true, false}, "the one that had its turn is ended")
 		a.release()

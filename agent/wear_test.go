@@ -53,9 +53,7 @@ func TestAnUpdateWritesAsOftenAsItHasTo(t *testing.T) {
 		sum += n
 	}
 	t.Logf("%d syncs, commits: %v", sum, verbs)
-	if sum > 2*8+3+2 { // of eight transactions three are noted
-		t.Errorf("an update waits for the medium %d times", sum)
-	}
+	expect.True(t, sum <= 2*8+3+2, "an update waits for the medium %d times", sum) // of eight transactions three are noted
 }
 
 // A container that ends has only its own deployment looked at, and nothing loaded

@@ -118,9 +118,7 @@ func newYear(t *testing.T, seed uint64) *year {
 
 func (y *year) must(err error) {
 	y.t.Helper()
-	if err != nil {
-		y.t.Fatalf("after %s: %v", time.Since(y.begin), err)
-	}
+	expect.Require(y.t, err == nil, "after %s: %v", time.Since(y.begin), err)
 }
 
 // enrol gives the device a certificate of the WFM's authority, its key, and the trust
