@@ -42,8 +42,7 @@ func loadedProject(t *testing.T, strict bool, files map[string]string) *runtime.
 	check(t, errors.Join(w.Close(), z.Close()))
 	dir := filepath.Join(t.TempDir(), "projects", "main", "digest")
 	extracted := expect.Value(compose.Extract(archive.Bytes(), dir, strict))(t)
-	loaded, err := compose.Load(context.Background(), compose.Options{ProjectName: projectName(deploymentOfTests, "main"), Files: []string{extracted.File}, Package: extracted, Strict: strict})
-	check(t, err)
+	loaded := expect.Value(compose.Load(context.Background(), compose.Options{ProjectName: projectName(deploymentOfTests, "main"), Files: []string{extracted.File}, Package: extracted, Strict: strict}))(t)
 	return &runtime.Project{Name: projectName(deploymentOfTests, "main"), Compose: loaded, Directory: dir, Labels: map[string]string{labelDeployment: deploymentOfTests}}
 }
 

@@ -26,8 +26,7 @@ func (s *site) history(kinds ...string) []control.Entry {
 // verified fails the test unless nothing is wrong with the journal.
 func (s *site) verified() {
 	s.t.Helper()
-	v, err := s.agent.VerifyHistory(s.t.Context())
-	expect.OK(s.t, err)
+	v := expect.Value(s.agent.VerifyHistory(s.t.Context()))(s.t)
 	expect.Equal(s.t, v.Problem, "", "problem of the journal")
 	all := s.history()
 	head := slices.IndexFunc(all, func(e control.Entry) bool { return e.Chain == v.Head }) // others may have come after it
@@ -59,8 +58,7 @@ func TestTheJournalTellsOfManifests(t *testing.T) {
 	s.eventually("what is not listed any more is removed", func() bool { return len(s.history("change.removed")) == 1 })
 	last := s.history()
 	for name, r := range map[string]control.HistoryRequest{"the newest": {Last: 1}, "those since": {Since: last[len(last)-1].Sequence}} {
-		got, err := s.agent.History(t.Context(), r)
-		expect.OK(t, err)
+		got := expect.Value(s.agent.History(t.Context(), r))(t)
 		expect.Equal(t, got, last[len(last)-1:], "%s", name)
 	}
 	s.verified()
@@ -120,8 +118,7 @@ func TestAJournalThatWasCutIsASecurityEvent(t *testing.T) {
 	for starts := range 3 {
 		s.start()
 		s.sync() // it has started
-		v, err := s.agent.VerifyHistory(t.Context())
-		expect.OK(t, err)
+		v := expect.Value(s.agent.VerifyHistory(t.Context()))(t)
 		expect.Contains(t, v.Problem, "entry 3 of the journal is missing", "problem")
 		events := s.history("security")
 		told := min(starts+1, 2) // as the newest entry, and as a gap once others follow; then no more

@@ -218,8 +218,7 @@ func TestDocumentsOfAManifestThatIsGivenUpAreDropped(t *testing.T) {
 // noBundle expects that nothing is left of something incoming.
 func (s *site) noBundle(bundle digest.Digest) {
 	s.t.Helper()
-	n, err := s.store.Incoming().Size(bundle)
-	expect.OK(s.t, err)
+	n := expect.Value(s.store.Incoming().Size(bundle))(s.t)
 	expect.Equal(s.t, n, 0, "bytes of the bundle")
 }
 

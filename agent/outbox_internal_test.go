@@ -70,12 +70,10 @@ func TestACorruptReportIsAnErrorBesideARefusedOne(t *testing.T) {
 	s := expect.Value(store.Open(path, store.Options{}))(t)
 	defer s.Close()
 	const spoiled, fine = "ad9b614e-8912-45f4-a523-000000000001", "ad9b614e-8912-45f4-a523-000000000002"
-	if err := s.Commit("test", store.Change{Deployments: []store.Deployment{{ID: fine}}, Reports: []store.Report{
+	check(t, s.Commit("test", store.Change{Deployments: []store.Deployment{{ID: fine}}, Reports: []store.Report{
 		{Deployment: spoiled, Version: 1, Body: []byte("{}")},
 		{Deployment: fine, Version: 1, Body: []byte("{}")},
-	}}); err != nil {
-		t.Fatal(err)
-	}
+	}}))
 
 	f := expect.Value(os.OpenFile(path, os.O_RDWR, 0))(t)
 	defer f.Close()
@@ -105,8 +103,7 @@ func TestAFullOutboxIsNotHeldInMemory(t *testing.T) {
 	check(t, s.Commit("test", c))
 	c = store.Change{} // and is not held here
 	before, writes := heap(), s.Writes()
-	f, err := r.round(t.Context())
-	expect.OK(t, err)
+	f := expect.Value(r.round(t.Context()))(t)
 	expect.Equal(t, f, taken, "fate of the reports")
 	const most = 256 << 10
 	if held := int64(w.peak) - int64(before); held > most {

@@ -105,8 +105,7 @@ func TestFaultsThatMayPass(t *testing.T) {
 
 // Whatever an error quotes, the record of the deployment can be written.
 func TestFaultsAreBounded(t *testing.T) {
-	s, err := store.Open(t.TempDir()+"/margolite.db", store.Options{})
-	check(t, err)
+	s := expect.Value(store.Open(t.TempDir()+"/margolite.db", store.Options{}))(t)
 	defer s.Close()
 	d := store.Deployment{ID: "d", Phase: string(Failed)}
 	for range margo.MaxComponents {

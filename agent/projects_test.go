@@ -254,8 +254,7 @@ func TestPsShowsHealthAndTimes(t *testing.T) {
 	c.Started, c.Restarts, c.Name, c.Waiting = at, 3, "own", "for db"
 	c.Health = health.Status{State: health.Unhealthy, Failures: 3, Code: 1, Output: "refused"}
 	containers[3].ExitedAt = at
-	services, err := agent.NewProjects(m).ComposePs(t.Context(), "trial")
-	check(t, err)
+	services := expect.Value(agent.NewProjects(m).ComposePs(t.Context(), "trial"))(t)
 	expect.Equal(t, len(services), 4, "services")
 	web, job := services[1], services[3]
 	if web.Started.IsZero() || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
@@ -272,16 +271,14 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 	m.volumes = []runtime.StoredVolume{{Project: "old", Name: "a", Bytes: 7}, {Project: "old", Name: "b"}, {Project: "trial", Name: "used", Used: true}, {Project: "old", Name: "busy"}}
 	m.images = []runtime.UnusedImage{{Name: "app@sha256:1", Bytes: 9}}
 	p := agent.NewProjects(m)
-	items, err := p.Unneeded(t.Context())
-	check(t, err)
+	items := expect.Value(p.Unneeded(t.Context()))(t)
 	expect.Equal(t, len(items), 4, "items")
 	used := control.Unneeded{Kind: control.UnneededVolume, Project: "trial", Name: "used"}
-	removed, err := p.Prune(t.Context(), []control.Unneeded{items[0], used, {Kind: control.UnneededVolume, Project: "gone", Name: "a"}})
-	check(t, err)
+	removed := expect.Value(p.Prune(t.Context(), []control.Unneeded{items[0], used, {Kind: control.UnneededVolume, Project: "gone", Name: "a"}}))(t)
 	expect.Equal(t, removed, items[:1], "removed")
 	expect.Equal(t, m.asked, []string{"remove volume old/a"}, "calls")
 	m.asked = nil
-	removed, err = p.Prune(t.Context(), items)
+	removed, err := p.Prune(t.Context(), items)
 	expect.ErrorWith(t, err, "mounts it", "prune")
 	expect.Equal(t, len(removed), 3, "removed")
 	expect.Equal(t, m.asked, []string{"remove volume old/a", "remove volume old/b", "prune"}, "calls")

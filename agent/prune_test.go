@@ -98,8 +98,7 @@ func TestAVolumeThatCannotBeMeasuredSaysSo(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	s.runtime.volumes = []runtime.StoredVolume{{Project: "old", Name: "deep", Bytes: 7, Err: errors.New("cannot measure:\nit is too deep")}, {Project: "old", Name: "data"}}
-	items, err := s.agent.Unneeded(t.Context())
-	expect.OK(t, err)
+	items := expect.Value(s.agent.Unneeded(t.Context()))(t)
 	expect.Equal(t, items, []control.Unneeded{
 		{Kind: control.UnneededVolume, Project: "old", Name: "deep", Bytes: 7, Error: "cannot measure: it is too deep"},
 		{Kind: control.UnneededVolume, Project: "old", Name: "data"},

@@ -37,8 +37,7 @@ func (s *site) lose(lost digest.Digest) func(*store.Store) {
 	return func(records *store.Store) {
 		s.t.Helper()
 		expect.Equal(s.t, records.HasArtifact(lost), true, "the artifact to lose is stored")
-		deployments, err := records.Deployments()
-		check(s.t, err)
+		deployments := expect.Value(records.Deployments())(s.t)
 		keep := map[digest.Digest]bool{}
 		for _, d := range deployments {
 			for _, r := range []*store.Revision{&d.Desired, d.Active} {

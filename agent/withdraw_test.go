@@ -78,8 +78,7 @@ func TestCAP06ADeviceThatIsGivenUpTakesItsCapabilitiesBack(t *testing.T) {
 	s := newSite(t)
 	s.sync()
 	for range 2 { // the second time there is nothing to take back
-		told, err := agent.Withdraw(t.Context(), s.store, s.wfm, time.Now())
-		expect.OK(t, err)
+		told := expect.Value(agent.Withdraw(t.Context(), s.store, s.wfm, time.Now()))(t)
 		requests, _ := s.withdrawals()
 		expect.Equal(t, requests, []string{"delete " + deviceID}, "requests, told %t", told)
 	}
