@@ -88,14 +88,11 @@ func TestASlowRegistryHoldsUpNobody(t *testing.T) {
 	const why = "registry slow.example sends 41 bytes a minute, less than the minimum of 16384"
 	simulated(t, rarely, func(t *testing.T, s *site) {
 		s.runtime.slow = map[string]string{"9.0.0": why}
-		documents := map[string]string{}
-		for n := range 8 {
-			documents[hanging(n)] = document(hanging(n), "9.0.0")
-		}
+		documents := many(8, "9.0.0")
 		s.publish(1, documents)
 		told := func(text string) (n int) {
 			for i := range 8 {
-				if strings.Contains(s.reasonOf(hanging(i)), text) {
+				if strings.Contains(s.reasonOf(numbered(i)), text) {
 					n++
 				}
 			}
@@ -109,12 +106,9 @@ func TestASlowRegistryHoldsUpNobody(t *testing.T) {
 		s.heard(first, "pending@2", "installing@2", "installed@2")
 
 		// They come when their registry does.
+		s.publish(3, many(8, "9.0.1"))
 		for n := range 8 {
-			documents[hanging(n)] = document(hanging(n), "9.0.1")
-		}
-		s.publish(3, documents)
-		for n := range 8 {
-			s.heard(hanging(n), "pending@1", "installing@3", "installed@3")
+			s.heard(numbered(n), "pending@1", "installing@3", "installed@3")
 		}
 	})
 }

@@ -29,15 +29,11 @@ func TestAPanicIsOneFailedDeployment(t *testing.T) {
 			s.heardError(first, "DEVICE_ERROR", c.at+" panics")
 
 			// The others are installed, as many as there are turns and more.
-			documents := map[string]string{first: document(first, "6.6.6")}
-			for n := range 5 {
-				documents[numbered(n)] = document(numbered(n), "1.0.0")
-			}
+			documents := many(5, "1.0.0")
+			documents[first] = document(first, "6.6.6")
 			s.publish(2, documents)
-			for id := range documents {
-				if id != first {
-					s.heard(id, "pending@2", "installing@2", "installed@2")
-				}
+			for n := range 5 {
+				s.heard(numbered(n), "pending@2", "installing@2", "installed@2")
 			}
 			expect.Equal(t, strings.Count(l.String(), "stack="), 1, "stacks in the log")
 			st := s.fullStatus()

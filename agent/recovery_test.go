@@ -382,8 +382,6 @@ func TestERR04RetryAfterIsHonouredForWaitingRequests(t *testing.T) {
 func TestRefusedCapabilitiesDoNotKeepTheManifestAway(t *testing.T) {
 	for name, refusal := range map[string]wfm.Error{
 		"403":                     {Status: http.StatusForbidden},
-		"404":                     {Status: http.StatusNotFound},
-		"500":                     {Status: http.StatusInternalServerError},
 		"400, as a proxy says it": {Status: http.StatusBadRequest, Page: true},
 	} {
 		t.Run(name, func(t *testing.T) {
