@@ -54,7 +54,7 @@ require (
 	golang.org/x/sys v0.49.0 // what the kernel offers and the standard library does not
 	golang.org/x/term v0.47.0 // terminals: keys as they come, and their size
 	golang.org/x/text v0.42.0 // wfmsim: the language in which a schema says what is wrong; compose-go has it linked anyway
-	golang.org/x/time v0.16.0 // the pace of DNS queries of a sandbox
+	golang.org/x/time v0.16.0 // the pace of DNS queries of a sandbox, and of reports about what runs
 	google.golang.org/grpc v1.83.2 // containerd's own socket
 	google.golang.org/protobuf v1.36.12 // containerd's messages
 	tags.cncf.io/container-device-interface v1.1.1 // devices by name, as their vendors describe them

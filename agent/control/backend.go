@@ -16,7 +16,7 @@ type Backend interface {
 	// Sync polls the WFM now and returns the outcome.
 	Sync(ctx context.Context) error
 	// AcceptRollback polls the WFM now and accepts the named manifest although its version is not
-	// greater. ErrConflict: none was refused, or the WFM serves another one.
+	// greater. ErrConflict: the WFM serves another one, or its version is greater.
 	AcceptRollback(ctx context.Context, r RollbackRequest) error
 	// Approve permits a change; Reject forbids it for good. Both name the reviewed revision:
 	// ErrConflict if another one waits.
