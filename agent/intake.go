@@ -20,7 +20,7 @@ type intake struct {
 	ledger    *ledger
 	documents map[digest.Digest][]byte // not in the store yet
 	size      int                      // of them
-	came      map[digest.Digest]head   // of every document that came
+	came      map[digest.Digest]head   // of every document that came, without labels
 }
 
 // keep takes a verified document, whose bytes are the caller's.
@@ -32,7 +32,9 @@ func (in *intake) keep(d digest.Digest, document []byte) error {
 	}
 	in.documents[d] = bytes.Clone(document)
 	in.size += len(document)
-	in.came[d] = headFrom(document)
+	came := headFrom(document)
+	came.labels = nil // no record has them, and those of all documents may be many
+	in.came[d] = came
 	size := int64(len(document))
 	in.ledger.hub.send(control.Event{Kind: control.DocumentVerified, Digest: d.String(), Progress: &control.Progress{Done: size, Total: size}})
 	return nil
