@@ -28,8 +28,8 @@ const (
 	// directory.
 	maxLockFiles   = 256
 	maxLockEntries = 4096
-	// removeLocksWithin bounds one removal: changes wait meanwhile.
-	removeLocksWithin = time.Second
+	// removeLocksWithin bounds one removal.
+	removeLocksWithin = 10 * time.Second
 	// maxLocksTold bounds how many held files of a directory are listed; one is enough to wait.
 	maxLocksTold = 8
 	// maxLockTable bounds, in bytes, what is read of the kernel's list of locks.
@@ -107,54 +107,82 @@ func makeShared(path string) error {
 // remove removes the directory of a deployment that is gone. The caller makes sure that no
 // container of it is left or started meanwhile.
 func (l *lockFiles) remove(ctx context.Context, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.removeLocked(ctx, id); err != nil {
+	if err := l.removeEach(ctx, func() ([]string, error) { return []string{id}, nil }); err != nil {
 		l.logger.Warn("cannot remove a lock file directory; the next start tries again", "deployment", id, "error", err)
 	}
 }
 
-// removeOrphans removes what remove has left, as when the process was killed: directories of
-// deployments that are neither recorded nor running. recorded is called while no directory is
-// made: a deployment recorded later has its own made again.
+// removeOrphans removes what remove has left, as when the process was killed, and the
+// directories of deployments that are neither recorded nor running. recorded is called while
+// no directory is made: a deployment recorded later has its own made again.
 func (l *lockFiles) removeOrphans(ctx context.Context, running []string, recorded func() ([]string, error)) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids, err := recorded()
-	if err != nil {
-		return err
-	}
-	ids = slices.Concat(ids, running)
-	dir, err := openDir(l.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	entries, err := dir.ReadDir(maxLockEntries)
-	if err == io.EOF {
-		err = nil
-	}
-	for _, e := range entries {
-		known := func(id string) bool { return margo.SameID(id, e.Name()) }
-		if e.IsDir() && margo.IsUUID(e.Name()) && !slices.ContainsFunc(ids, known) {
-			err = errors.Join(err, l.removeLocked(ctx, e.Name()))
+	return l.removeEach(ctx, func() (orphans []string, err error) {
+		ids, err := recorded()
+		if err != nil {
+			return nil, err
 		}
+		ids = slices.Concat(ids, running)
+		dir, err := openDir(l.dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+		entries, err := dir.ReadDir(maxLockEntries)
+		if err != nil && err != io.EOF {
+			return nil, err
+		}
+		for _, e := range entries {
+			known := func(id string) bool { return margo.SameID(id, e.Name()) }
+			if strings.HasPrefix(e.Name(), removedPrefix) || e.IsDir() && margo.IsUUID(e.Name()) && !slices.ContainsFunc(ids, known) {
+				orphans = append(orphans, e.Name())
+			}
+		}
+		return orphans, nil
+	})
+}
+
+// removeEach removes the named directories, which workloads filled, and may go on filling for
+// as long as they have them open. They are moved away first: nobody waits for the removal.
+func (l *lockFiles) removeEach(ctx context.Context, names func() ([]string, error)) error {
+	moved, err := l.moveAway(names)
+	for _, dir := range moved {
+		bounded, cancel := context.WithTimeout(ctx, removeLocksWithin)
+		err = errors.Join(err, tree.Remove(bounded, dir))
+		cancel()
 	}
 	return err
 }
 
-// removeLocked removes a directory that workloads filled, and may go on filling for as long as
-// they have it open. The caller holds mu.
-func (l *lockFiles) removeLocked(ctx context.Context, name string) error {
-	if filepath.Base(name) != name || strings.Trim(name, ".") == "" {
-		return nil // it never had one
+// removedPrefix begins the name of a directory with what is being removed. It lies in dir, a
+// file system of its own: nothing can be moved out of it.
+const removedPrefix = ".removed-"
+
+// moveAway takes what has these names in dir out of reach of those who mount it, and returns
+// the directories with nothing else in them.
+func (l *lockFiles) moveAway(names func() ([]string, error)) (moved []string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, err := names()
+	for _, name := range all {
+		from := filepath.Join(l.dir, name)
+		if _, err := os.Lstat(from); filepath.Base(name) != name || errors.Is(err, fs.ErrNotExist) {
+			continue // it never had one
+		}
+		if strings.HasPrefix(name, removedPrefix) { // by a process that was killed
+			moved = append(moved, from)
+			continue
+		}
+		to, made := os.MkdirTemp(l.dir, removedPrefix)
+		if made != nil {
+			return moved, errors.Join(err, made)
+		}
+		moved = append(moved, to)
+		err = errors.Join(err, os.Rename(from, filepath.Join(to, "0")))
 	}
-	ctx, cancel := context.WithTimeout(ctx, removeLocksWithin)
-	defer cancel()
-	return tree.Remove(ctx, filepath.Join(l.dir, name))
+	return moved, err
 }
 
 func openDir(path string) (*os.File, error) {

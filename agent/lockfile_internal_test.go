@@ -336,6 +336,7 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 	const gone, kept, alive = "ad9b614e-8912-45f4-a523-372358765d01", "ad9b614e-8912-45f4-a523-372358765d02", "ad9b614e-8912-45f4-a523-372358765d03"
 	l := newLockFiles(filepath.Join(t.TempDir(), "locks"), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	l.prepare([]string{gone, kept, alive, "mixers"})
+	check(t, os.MkdirAll(filepath.Join(l.dir, removedPrefix+"7", "0", "a", "b"), 0o700)) // the process was killed
 	left := func() (names []string) {
 		for _, e := range expect.Value(os.ReadDir(l.dir))(t) {
 			names = append(names, e.Name())
@@ -344,7 +345,7 @@ func TestOrphanedDirectoriesOfLockFilesAreRemoved(t *testing.T) {
 	}
 	unreadable := errors.New("a record cannot be read")
 	expect.Error(t, l.removeOrphans(t.Context(), nil, func() ([]string, error) { return nil, unreadable }), unreadable, "removal of orphans")
-	expect.Equal(t, len(left()), 4, "directories while it is not known who is gone")
+	expect.Equal(t, len(left()), 5, "directories while it is not known who is gone")
 	check(t, l.removeOrphans(t.Context(), []string{"", alive}, func() ([]string, error) { return []string{kept}, nil }))
 	expect.Equal(t, left(), []string{kept, alive, "mixers"}, "directories")
 }
