@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,7 +110,11 @@ func (p *problems) storage(root string) {
 		p.add("root", false, root+" is in memory: each reboot loses images and metadata", "put the state directory on permanent storage")
 	}
 	// Databases that were damaged are told of until somebody removes them.
-	if kept, _ := filepath.Glob(filepath.Join(root, "*", "*.db"+bad)); len(kept) > 0 { // the pattern is well-formed
+	kept, _ := fs.Glob(os.DirFS(root), "*/*.db"+bad) // the pattern is well-formed
+	for i, name := range kept {
+		kept[i] = filepath.Join(root, name)
+	}
+	if len(kept) > 0 {
 		p.add("root", false, "a damaged database of containerd was replaced and containers were recreated: "+strings.Join(kept, ", "),
 			"check the storage medium of the state directory, and remove the saved files")
 	}

@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,8 +36,9 @@ func canOverlay(root string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return err
 	}
-	left, _ := filepath.Glob(filepath.Join(root, trial+"*")) // at worst they stay
-	for _, dir := range left {
+	left, _ := fs.Glob(os.DirFS(root), trial+"*") // at worst they stay
+	for _, name := range left {
+		dir := filepath.Join(root, name)
 		_ = unix.Unmount(filepath.Join(dir, "merged"), unix.MNT_DETACH)
 		_ = os.RemoveAll(dir)
 	}
