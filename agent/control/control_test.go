@@ -132,9 +132,7 @@ func TestErrorsOfStreamsArrive(t *testing.T) {
 	expect.ErrorWith(t, client.Logs(t.Context(), control.LogsRequest{Deployment: "nonesuch"}, io.Discard), "nonesuch", "logs")
 	seen := 0
 	err := client.ComposeUp(t.Context(), control.ComposeRequest{Project: "p"}, func(control.Event) { seen++ })
-	if err == nil || !strings.Contains(err.Error(), "privileged") || seen != 1 {
-		t.Errorf("compose up: %v after %d events", err, seen)
-	}
+	expect.True(t, err != nil && strings.Contains(err.Error(), "privileged") && seen == 1, "compose up: %v after %d events", err, seen)
 }
 
 func TestLogsCarryTheRequest(t *testing.T) {
@@ -178,9 +176,7 @@ func TestEventsStreamUntilTheHandlerHasEnough(t *testing.T) {
 	err := client.Events(t.Context(), func() {
 		go func() { b.events <- control.Event{Kind: control.ManifestAccepted, Version: 7} }()
 	}, func(e control.Event) error {
-		if e.Kind != control.ManifestAccepted || e.Version != 7 {
-			t.Errorf("event is %+v", e)
-		}
+		expect.True(t, e.Kind == control.ManifestAccepted && e.Version == 7, "event is %+v", e)
 		return enough
 	})
 	expect.Error(t, err, enough, "events ended with")

@@ -105,9 +105,7 @@ func TestExecCarriesMuch(t *testing.T) {
 	}
 	out.Reset()
 	code, err = client.Exec(t.Context(), shell("exit 3"), control.ExecStreams{Stdin: strings.NewReader(much), Stdout: &out})
-	if code != 3 || err != nil {
-		t.Errorf("a command that reads nothing: code %d, %v", code, err)
-	}
+	expect.True(t, code == 3 && err == nil, "a command that reads nothing: code %d, %v", code, err)
 }
 
 func TestExecTellsWhyItCannot(t *testing.T) {
@@ -251,9 +249,7 @@ func TestExecSpeaksItsProtocolOnly(t *testing.T) {
 		t.Errorf("without an upgrade: %q", answer)
 	}
 	conn, answer := ask("Connection: Upgrade\r\nUpgrade: " + control.ExecProtocol + "\r\n")
-	if answer != "HTTP/1.1 101" {
-		t.Fatalf("with an upgrade: %q", answer)
-	}
+	expect.Require(t, answer == "HTTP/1.1 101", "with an upgrade: %q", answer)
 	fmt.Fprint(conn, "\x00\xff\xff\xff\xff")
 	<-ended
 }

@@ -24,9 +24,7 @@ func TestFramesArriveAsTheyWereSent(t *testing.T) {
 	var text string
 	for range 3 {
 		kind, payload, err := readFrame(&wire, buf)
-		if kind != frameStdout || err != nil {
-			t.Fatalf("kind %d, %v", kind, err)
-		}
+		expect.Require(t, kind == frameStdout && err == nil, "kind %d, %v", kind, err)
 		text += string(payload)
 	}
 	expect.Equal(t, text, long, "what was written in several frames is not what arrived")

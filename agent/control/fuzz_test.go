@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // FuzzDecode reads the bodies of requests: an invalid one is refused as such, and none
@@ -23,9 +25,7 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, into := range []any{&RollbackRequest{}, &ComposeRequest{}, &DownRequest{}, &ExecRequest{}, &[]Unneeded{}, &AnswerRequest{}, &HoldRequest{}, &ReleaseRequest{}, &ReturnRequest{}} {
 			r, err := http.NewRequest(http.MethodPost, "http://margolite/", bytes.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
+			expect.Check(t, err)
 			if err := parseBody(r, into); err != nil && !errors.Is(err, ErrInvalid) {
 				t.Fatalf("%T: %v", into, err)
 			}
@@ -33,9 +33,7 @@ func FuzzDecode(f *testing.F) {
 			if named, ok := into.(interface{ by(Caller) }); ok {
 				named.by(Caller{})
 			}
-			if fmt.Sprintf("%#v", into) != was {
-				t.Fatalf("%q says who asks", body)
-			}
+			expect.Require(t, fmt.Sprintf("%#v", into) == was, "%q says who asks", body)
 		}
 	})
 }

@@ -123,9 +123,7 @@ func TestExamplesOfTheDocumentationWork(t *testing.T) {
 	for _, route := range []string{
 		"/v1/status", "/v1/approve", "/v1/reject", "/v1/hold", "/v1/release", "/v1/rollback", "/v1/history", "/v1/history/verify", "/v1/events",
 	} {
-		if !shown[route] {
-			t.Errorf("there is no example of %s", route)
-		}
+		expect.True(t, shown[route], "there is no example of %s", route)
 	}
 }
 
@@ -135,9 +133,7 @@ func TestTheDocumentedChangeIsOne(t *testing.T) {
 	text := expect.Value(os.ReadFile("README.md"))(t)
 	_, rest, _ := strings.Cut(string(text), "```json\n")
 	block, _, ok := strings.Cut(rest, "```")
-	if !ok {
-		t.Fatal("there is no example of a change")
-	}
+	expect.Require(t, ok, "there is no example of a change")
 	dec := json.NewDecoder(strings.NewReader(block))
 	dec.DisallowUnknownFields()
 	var change control.Pending

@@ -192,15 +192,11 @@ func TestErrorsAreToldApart(t *testing.T) {
 	for _, want := range []error{control.ErrNotFound, control.ErrInvalid, control.ErrConflict, control.ErrBusy} {
 		b.siteErr = fmt.Errorf("%w: because", want)
 		err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: revisionA})
-		if !errors.Is(err, want) || err.Error() != want.Error()+": because" {
-			t.Errorf("%v, want %v", err, want)
-		}
+		expect.True(t, errors.Is(err, want) && err.Error() == want.Error()+": because", "%v, want %v", err, want)
 	}
 	b.siteErr = errors.New("the disk is full")
 	err := client.Approve(t.Context(), control.AnswerRequest{Deployment: "d", Revision: revisionA})
-	if err == nil || err.Error() != "the disk is full" || errors.Is(err, control.ErrConflict) {
-		t.Errorf("%v", err)
-	}
+	expect.True(t, err != nil && err.Error() == "the disk is full" && !errors.Is(err, control.ErrConflict), "%v", err)
 }
 
 func TestEventsHaveAShortName(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 const object = "da39a3ee5e6b4b0d3255bfef95601890afd80709"
@@ -30,25 +31,17 @@ func FuzzReadTree(f *testing.F) {
 	l := wfm.Limits{Document: 1 << 10, Expanded: 4 << 10, Entries: 8}
 	f.Fuzz(func(t *testing.T, list []byte, folder string) {
 		files, found, err := readTree(bufio.NewReaderSize(bytes.NewReader(list), maxEntry), folder, l)
-		if err != nil && (len(files) > 0 || found) {
-			t.Fatalf("files beside the error %v", err)
-		}
-		if err != nil && !isRefusal(err) && !errors.Is(err, errBroken) && !errors.Is(err, errShort) {
-			t.Fatalf("unexpected error %v", err)
-		}
+		expect.Require(t, err == nil || len(files) == 0 && !found, "files beside the error %v", err)
+		expect.Require(t, err == nil || isRefusal(err) || errors.Is(err, errBroken) || errors.Is(err, errShort), "unexpected error %v", err)
 		var sum int64
 		for _, e := range files {
 			sum += e.size
 			if e.size < 0 || e.size > l.Document || !isObjectID(e.id) || !isYAML(e.path) || e.mode == symlink || e.mode == submodule {
 				t.Fatalf("accepted %+v", e)
 			}
-			if folder != "" && !strings.HasPrefix(e.path, folder+"/") {
-				t.Fatalf("accepted %+v outside %q", e, folder)
-			}
+			expect.Require(t, folder == "" || strings.HasPrefix(e.path, folder+"/"), "accepted %+v outside %q", e, folder)
 		}
-		if len(files) > l.Entries || sum > l.Expanded {
-			t.Fatalf("accepted %d files with %d bytes", len(files), sum)
-		}
+		expect.Require(t, len(files) <= l.Entries && sum <= l.Expanded, "accepted %d files with %d bytes", len(files), sum)
 	})
 }
 

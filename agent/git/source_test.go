@@ -129,9 +129,7 @@ func TestDS28TakesUpWhatChanges(t *testing.T) {
 		for i := range 3 {
 			s.repository.commit(change{Files: files(document(one, fmt.Sprint("s", i))), At: at})
 			m := poll(t, source, "")
-			if m.Version <= last {
-				t.Errorf("version %d after %d", m.Version, last)
-			}
+			expect.True(t, m.Version > last, "version %d after %d", m.Version, last)
 			last = m.Version
 		}
 		// Whoever comes next has a clock that is behind.
@@ -196,9 +194,7 @@ func TestAUTH12GitToken(t *testing.T) {
 	t.Run("AUTH-12 a token that was rotated does not", func(t *testing.T) {
 		s.set(func(s *server) { s.token = "x-access-token:second-secret" })
 		_, err := source.Manifest(t.Context(), "")
-		if reason(err) != git.Unauthorized {
-			t.Fatalf("poll: %v", err)
-		}
+		expect.Require(t, reason(err) == git.Unauthorized, "poll: %v", err)
 		known, ok := errors.AsType[*git.Error](err)
 		if again, _ := wfm.Retry(err); again || !ok || !known.Answered() || known.Mend() == "" {
 			t.Errorf("error is %#v, to be retried: %v", known, again)
@@ -256,9 +252,7 @@ func TestAUTH12GitToken(t *testing.T) {
 		expect.Contains(t, commands, s.URL, "no git is running")
 		encoded := strings.TrimPrefix(basic("x-access-token:"+secret), "Basic ")
 		for what, text := range map[string]string{"arguments": commands, "error": fmt.Sprint(err), "log": log.String(), "work folder": contents(t, o.Dir)} {
-			if strings.Contains(text, secret) || strings.Contains(text, encoded) {
-				t.Errorf("the token is in the %s: %s", what, text)
-			}
+			expect.True(t, !strings.Contains(text, secret) && !strings.Contains(text, encoded), "the token is in the %s: %s", what, text)
 		}
 	})
 }
@@ -461,9 +455,7 @@ func TestDS27WhenNoDeploymentsAreBelieved(t *testing.T) {
 			in := func(name string) string { return strings.TrimPrefix(folder+"/"+name, "/") }
 			s.repository.commit(change{Files: map[string]string{in("app.yaml"): document(one, "1"), "README.md": ""}})
 			m := poll(t, source, "")
-			if len(m.Deployments) != 1 {
-				t.Fatalf("manifest is %s", m.Raw)
-			}
+			expect.Require(t, len(m.Deployments) == 1, "manifest is %s", m.Raw)
 			s.repository.commit(change{Files: map[string]string{}})
 			expect.Equal(t, reason(expect.ErrorOf(source.Manifest(t.Context(), m.ETag))), git.NoFolder, "a tree without any file")
 			s.repository.commit(change{Files: map[string]string{"README.md": "the last document is deleted"}})
@@ -515,9 +507,7 @@ func TestTheWorkFolderDoesNotGrow(t *testing.T) {
 		poll(t, source, "")
 	}
 	packs, err := filepath.Glob(filepath.Join(o.Dir, "repository/objects/pack/*.pack"))
-	if err != nil || len(packs) > 17 {
-		t.Errorf("%d packs, %v", len(packs), err)
-	}
+	expect.True(t, err == nil && len(packs) <= 17, "%d packs, %v", len(packs), err)
 	if size := sizeOf(t, o.Dir); size > 700<<10 {
 		t.Errorf("the work folder has %d bytes", size)
 	}
@@ -640,9 +630,7 @@ func TestInterruptedFetch(t *testing.T) {
 				case <-held:
 					sending = true
 				case err := <-ended:
-					if way != silent {
-						t.Fatalf("poll: %v", err)
-					}
+					expect.Require(t, way == silent, "poll: %v", err)
 					impatient.Timeout *= 2 // a busy machine was slower than that before it came to the pack
 					start()
 				}
@@ -681,14 +669,10 @@ func TestDS28KeepEndsDocuments(t *testing.T) {
 		calls++
 		return full
 	})
-	if !errors.Is(err, full) || calls != 1 {
-		t.Errorf("%d calls, then %v", calls, err)
-	}
+	expect.True(t, errors.Is(err, full) && calls == 1, "%d calls, then %v", calls, err)
 	m.Deployments[0].Digest = digest.FromString("other")
 	err = source.Documents(t.Context(), m, m.Deployments[:1], func(digest.Digest, []byte) error { calls++; return nil })
-	if !errors.Is(err, wfm.ErrDigestMismatch) || calls != 1 {
-		t.Errorf("%d calls, then %v", calls, err)
-	}
+	expect.True(t, errors.Is(err, wfm.ErrDigestMismatch) && calls == 1, "%d calls, then %v", calls, err)
 	m.Deployments[0].URL = "https://wfm.example/document"
 	expect.ErrorWith(t, source.Documents(t.Context(), m, m.Deployments[:1], nil), "", "a document of somebody else's")
 }

@@ -93,9 +93,7 @@ func TestAUTH02AnchorsAreReadInEachForm(t *testing.T) {
 		"PEM with something else in": append(encode("X509 CRL", []byte("x")), text...),
 	} {
 		anchors, err := identity.ParseAnchors(data)
-		if err != nil || len(anchors) != 1 || !anchors[0].Equal(a.Root) {
-			t.Errorf("%s: %d anchors, %v", name, len(anchors), err)
-		}
+		expect.True(t, err == nil && len(anchors) == 1 && anchors[0].Equal(a.Root), "%s: %d anchors, %v", name, len(anchors), err)
 	}
 	expect.Equal(t, len(expect.Value(identity.ParseAnchors(append(slices.Clone(text), text...)))(t)), 2, "anchors")
 	for name, data := range map[string][]byte{
@@ -140,8 +138,6 @@ func FuzzParseAnchors(f *testing.F) {
 	f.Add([]byte("===="))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		anchors, err := identity.ParseAnchors(data)
-		if (err == nil) != (len(anchors) > 0) {
-			t.Fatalf("%d anchors, %v", len(anchors), err)
-		}
+		expect.Require(t, (err == nil) == (len(anchors) > 0), "%d anchors, %v", len(anchors), err)
 	})
 }

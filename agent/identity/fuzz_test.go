@@ -5,6 +5,8 @@ import (
 	"encoding/pem"
 	"log/slog"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // kept is a Keeper with a record that anything may have happened to.
@@ -41,9 +43,7 @@ func FuzzParseKey(f *testing.F) {
 	f.Add([]byte("-----BEGIN PRIVATE KEY-----\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		key, err := parseKey(data)
-		if (err == nil) != (key != nil) || key != nil && key.Public() == nil {
-			t.Fatalf("%v with %v", key, err)
-		}
+		expect.Require(t, (err == nil) == (key != nil) && (key == nil || key.Public() != nil), "%v with %v", key, err)
 		if err != nil && len(err.Error()) > 300 {
 			t.Fatalf("an error of %d bytes", len(err.Error()))
 		}

@@ -45,12 +45,8 @@ func options(f pki.Files) identity.Options {
 func reasonOf(t *testing.T, err error) identity.Reason {
 	t.Helper()
 	var fault *identity.Error
-	if !errors.As(err, &fault) {
-		t.Fatalf("error is %T (%v), want *identity.Error", err, err)
-	}
-	if fault.Mend() == "" {
-		t.Errorf("reason %q has no mend", fault.Reason)
-	}
+	expect.Require(t, errors.As(err, &fault), "error is %T (%v), want *identity.Error", err, err)
+	expect.True(t, fault.Mend() != "", "reason %q has no mend", fault.Reason)
 	return fault.Reason
 }
 

@@ -23,9 +23,7 @@ const clientID = "spiffe://factory.example/margo/wfm/one/client/gw-07"
 func parseRequest(t *testing.T, csr []byte) *x509.CertificateRequest {
 	t.Helper()
 	block, rest := pem.Decode(csr)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(rest) > 0 {
-		t.Fatalf("not a request: %s", csr)
-	}
+	expect.Require(t, block != nil && block.Type == "CERTIFICATE REQUEST" && len(rest) == 0, "not a request: %s", csr)
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err == nil {
 		err = request.CheckSignature()
@@ -39,9 +37,7 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 	id := expect.Value(identity.ParseSPIFFEID(clientID))(t)
 
 	csr, created, err := identity.Request(file, identity.Subject{ID: id})
-	if err != nil || !created {
-		t.Fatalf("created %v, %v", created, err)
-	}
+	expect.Require(t, err == nil && created, "created %v, %v", created, err)
 	request := parseRequest(t, csr)
 	t.Run("ID-02 the request names the client and nothing else", func(t *testing.T) {
 		if len(request.URIs) != 1 || request.URIs[0].String() != clientID || request.Subject.String() != "" ||
@@ -61,9 +57,7 @@ func TestID02KeyIsMadeOnTheDevice(t *testing.T) {
 	t.Run("ID-02 the key stays for the next request", func(t *testing.T) {
 		before := expect.Value(os.ReadFile(file))(t)
 		again, created, err := identity.Request(file, identity.Subject{Name: "gw-07"})
-		if err != nil || created {
-			t.Fatalf("created %v, %v", created, err)
-		}
+		expect.Require(t, err == nil && !created, "created %v, %v", created, err)
 		next := parseRequest(t, again)
 		if !next.PublicKey.(*ecdsa.PublicKey).Equal(request.PublicKey) || next.Subject.CommonName != "gw-07" || len(next.URIs) != 0 {
 			t.Errorf("the request is for %q, %v", next.Subject, next.URIs)

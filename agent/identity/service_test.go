@@ -297,9 +297,7 @@ func TestID18Discovery(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || test.reason != "" && reasonOf(t, err) != test.reason {
-				t.Errorf("error %v, want %q", err, test.reason)
-			}
+			expect.True(t, err != nil && (test.reason == "" || reasonOf(t, err) == test.reason), "error %v, want %q", err, test.reason)
 		})
 	}
 }
@@ -370,14 +368,10 @@ func TestID23RequestsAreConditional(t *testing.T) {
 
 func TestPinsAndURLsAreChecked(t *testing.T) {
 	for _, pin := range []string{"AAAA", strings.Repeat("-", 44), strings.Repeat("ab", 32)} {
-		if _, err := identity.NewService(identity.ServiceOptions{Pins: []string{pin}}); err == nil {
-			t.Errorf("pin %s is accepted", pin)
-		}
+		expect.True(t, expect.ErrorOf(identity.NewService(identity.ServiceOptions{Pins: []string{pin}})) != nil, "pin %s is accepted", pin)
 	}
 	for _, url := range []string{"", "http://mis.example/b", "https://u:secret@mis.example:x/b"} {
 		_, err := service(t, identity.ServiceOptions{Bundle: url}).Bundle(t.Context(), domain, identity.Fetched{})
-		if err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("accepted, or the error shows a password: %v", err)
-		}
+		expect.True(t, err != nil && !strings.Contains(err.Error(), "secret"), "accepted, or the error shows a password: %v", err)
 	}
 }

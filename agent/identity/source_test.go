@@ -255,9 +255,7 @@ func TestID24ARecordThatIsBrokenIsFetchedAnew(t *testing.T) {
 			simulate(t, func(w *world) {
 				w.keeper.record = []byte(record)
 				w.fetched()
-				if !w.accepts(w.wfm) || w.keeper.writes != 1 {
-					t.Errorf("not in force, or written %d times", w.keeper.writes)
-				}
+				expect.True(t, w.accepts(w.wfm) && w.keeper.writes == 1, "not in force, or written %d times", w.keeper.writes)
 			})
 		})
 	}
@@ -274,14 +272,10 @@ func TestID21ABundleIsReplacedAndConnectionsRenewed(t *testing.T) {
 		generation := w.device.Generation()
 		w.publish(&identity.TrustBundle{Anchors: []*x509.Certificate{w.wfm.Root, next.Root}}, `"2"`)
 		w.due(day)
-		if !w.accepts(w.wfm) || !w.accepts(next) {
-			t.Error("not both anchors are in force")
-		}
+		expect.True(t, w.accepts(w.wfm) && w.accepts(next), "not both anchors are in force")
 		w.publish(next.Bundle(), `"3"`)
 		w.due(day)
-		if w.accepts(w.wfm) || !w.accepts(next) {
-			t.Error("the anchors were not replaced")
-		}
+		expect.True(t, !w.accepts(w.wfm) && w.accepts(next), "the anchors were not replaced")
 		if w.device.Generation() != generation+2 || w.keeper.writes != 3 || accepted != 3 {
 			t.Errorf("generation %d, %d writes, %d accepted", w.device.Generation(), w.keeper.writes, accepted)
 		}
@@ -406,9 +400,7 @@ func TestID21TheBundleFollowsTheTrustDomain(t *testing.T) {
 		w.fail(errUnreachable)
 		w.source.Follow(w.device)
 		w.due(0) // at once, though the last attempt was just now
-		if w.accepts(w.wfm) || w.device.HasBundle() {
-			t.Error("the bundle of the former trust domain is in force")
-		}
+		expect.True(t, !w.accepts(w.wfm) && !w.device.HasBundle(), "the bundle of the former trust domain is in force")
 		w.publish(other.Bundle(), `"o"`)
 		w.due(30 * time.Second)
 		expect.Equal(t, w.accepts(other), true, "the bundle of the new trust domain is in force")
@@ -427,8 +419,6 @@ func TestID21ABundleThatComesMeanwhileIsUsed(t *testing.T) {
 			return identity.Fetched{Data: expect.Value(next.BundleJSON())(w.t)}, nil
 		})
 		w.due(day)
-		if w.accepts(w.wfm) || !w.accepts(next) {
-			t.Error("the anchors were not replaced")
-		}
+		expect.True(t, !w.accepts(w.wfm) && w.accepts(next), "the anchors were not replaced")
 	})
 }

@@ -57,9 +57,7 @@ func TestCAP13CapabilitiesAreWrittenAsRC3WantsThem(t *testing.T) {
 			golden(t, name, body)
 			back := expect.Value(margo.ParseCapabilities(body))(t)
 			again := expect.Value(back.Marshal())(t)
-			if string(again) != string(body) {
-				t.Errorf("read back and written again:\n%s\n%s", again, body)
-			}
+			expect.True(t, string(again) == string(body), "read back and written again:\n%s\n%s", again, body)
 		})
 	}
 }
@@ -128,9 +126,7 @@ func TestCapabilitiesAreReadStrictly(t *testing.T) {
 		"labels null":                         {`{"properties"`, `{"labels":null,"properties"`, "CAP-09"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if !strings.Contains(string(valid), row.from) {
-				t.Fatalf("%s does not contain %s", valid, row.from)
-			}
+			expect.Require(t, strings.Contains(string(valid), row.from), "%s does not contain %s", valid, row.from)
 			_, err := margo.ParseCapabilities([]byte(strings.Replace(string(valid), row.from, row.to, 1)))
 			cites(t, err, row.requirement)
 		})
@@ -188,8 +184,6 @@ func FuzzParseCapabilities(f *testing.F) {
 		}
 		back := expect.Value(margo.ParseCapabilities(again))(t)
 		third, err := back.Marshal()
-		if err != nil || string(third) != string(again) {
-			t.Fatalf("%v\n%s\n%s", err, again, third)
-		}
+		expect.Require(t, err == nil && string(third) == string(again), "%v\n%s\n%s", err, again, third)
 	})
 }

@@ -106,9 +106,7 @@ func TestDeploymentOfEarlierRevisionsMeansTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := expect.Value(margo.ParseDeployment(document(t, name)))(t)
 			same(t, &want, got, cmpopts.IgnoreFields(margo.Deployment{}, "Parameters"))
-			if len(got.Parameters) == 0 {
-				t.Error("parameters are missing")
-			}
+			expect.True(t, len(got.Parameters) != 0, "parameters are missing")
 		})
 	}
 }
@@ -176,9 +174,7 @@ func TestAD09AD14PKG15EXT01DeparturesFromRC3AreTolerated(t *testing.T) {
 	same(t, want, got, ignoreValues)
 	for _, kind := range []margo.DeploymentType{margo.Custom, "flatpak"} { // for the device to say that it has no such
 		d := expect.Value(margo.ParseDeployment(deploymentWith(t, "type: compose", "type: "+string(kind), "  deviceId: edge-01\n", "")))(t)
-		if d.Type != kind || d.DeviceID != "" {
-			t.Errorf("type %q is read as %q, no device as %q", kind, d.Type, d.DeviceID)
-		}
+		expect.True(t, d.Type == kind && d.DeviceID == "", "type %q is read as %q, no device as %q", kind, d.Type, d.DeviceID)
 	}
 }
 
@@ -321,17 +317,13 @@ func TestDeploymentThatCannotBeMeantIsRefused(t *testing.T) {
 func TestDocumentsThatAreNoDeploymentAtAllAreRefused(t *testing.T) {
 	for _, body := range []string{"", "\n", "# nothing", "~", "text", "[]", "\xff", "%", "{", "--- {}\n--- {}"} {
 		d, err := margo.ParseDeployment([]byte(body))
-		if err == nil || d != nil {
-			t.Errorf("%q read as %+v, %v", body, d, err)
-		}
+		expect.True(t, err != nil && d == nil, "%q read as %+v, %v", body, d, err)
 	}
 }
 
 func TestRefusedDeploymentStillNamesWhatAReportNeeds(t *testing.T) {
 	d, err := margo.ParseDeployment(deploymentWith(t, "revision: 1.0.9", "revision: v1.0.9", "edge-01", "edge 01"))
-	if len(requirements(err)) != 2 {
-		t.Fatalf("got %v, want two violations", err)
-	}
+	expect.Require(t, len(requirements(err)) == 2, "got %v, want two violations", err)
 	if d == nil || d.ID != idB || d.Name != "digitron" || len(d.Components) != 2 || d.Components[0].Name != "database" {
 		t.Errorf("got %+v, want id, name and components", d)
 	}
@@ -349,9 +341,7 @@ func TestConstraintsAreReadTolerantly(t *testing.T) {
 	d := expect.Value(margo.ParseDeployment(body))(t)
 	expect.Equal(t, d.Constraints.Memory, 3*margo.TiB/2, "memory")
 	e := d.Constraints.Rules[0].Label[0]
-	if e.Operator != "ContainsAny" || e.Items[0].Operator != "Like" {
-		t.Errorf("read as %+v", e)
-	}
+	expect.True(t, e.Operator == "ContainsAny" && e.Items[0].Operator == "Like", "read as %+v", e)
 }
 
 func FuzzParseDeployment(f *testing.F) {
@@ -367,14 +357,10 @@ func FuzzParseDeployment(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		d, err := margo.ParseDeployment(body)
 		if d == nil {
-			if err == nil {
-				t.Fatal("neither document nor error")
-			}
+			expect.Require(t, err != nil, "neither document nor error")
 			return
 		}
-		if err == nil && (d.ID == "" || d.Name == "" || len(d.Components) == 0) {
-			t.Fatalf("accepted %+v", d)
-		}
+		expect.Require(t, err != nil || d.ID != "" && d.Name != "" && len(d.Components) != 0, "accepted %+v", d)
 		_ = d.Constraints.Check([]byte(gateway)) // whatever they ask for
 		for _, c := range d.Components {
 			if err == nil && !strings.HasPrefix(c.Repository, "oci://") && c.PackageLocation == "" {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestID18DiscoveryDocumentIsCheckedAndUnknownMembersIgnored(t *testing.T) {
@@ -37,17 +38,11 @@ func TestID18DiscoveryDocumentIsCheckedAndUnknownMembersIgnored(t *testing.T) {
 			d, err := margo.ParseDiscoveryDocument([]byte(test.body))
 			if test.want == "" {
 				check(t, err)
-				if d.TrustDomain == "" || !strings.HasPrefix(d.TrustBundleURI, "https://") {
-					t.Errorf("read %+v", d)
-				}
+				expect.True(t, d.TrustDomain != "" && strings.HasPrefix(d.TrustBundleURI, "https://"), "read %+v", d)
 				return
 			}
-			if err == nil {
-				t.Fatalf("accepted: %+v", d)
-			}
-			if strings.Contains(err.Error(), "u:p@") {
-				t.Errorf("error shows a password: %v", err)
-			}
+			expect.Require(t, err != nil, "accepted: %+v", d)
+			expect.True(t, !strings.Contains(err.Error(), "u:p@"), "error shows a password: %v", err)
 			if test.want != "not JSON" && !slices.Contains(requirements(err), test.want) {
 				t.Errorf("refused by %v, want %s", err, test.want)
 			}
@@ -64,8 +59,6 @@ func FuzzParseDiscoveryDocument(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if d.TrustDomain == "" || !strings.HasPrefix(strings.ToLower(d.TrustBundleURI), "https://") {
-			t.Fatalf("accepted %+v", d)
-		}
+		expect.Require(t, d.TrustDomain != "" && strings.HasPrefix(strings.ToLower(d.TrustBundleURI), "https://"), "accepted %+v", d)
 	})
 }

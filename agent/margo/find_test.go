@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/margolite/margolite/agent/margo"
+	"github.com/margolite/margolite/test/expect"
 )
 
 func TestFindDeployment(t *testing.T) {
@@ -65,9 +66,7 @@ func FuzzFindDeployment(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\n---\n"))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		id, err := margo.FindDeployment(file)
-		if err != nil && id != "" {
-			t.Fatalf("id %q beside the error %v", id, err)
-		}
+		expect.Require(t, err == nil || id == "", "id %q beside the error %v", id, err)
 		// What has an id can be told from other deployments, also where it is
 		// refused.
 		if d, _ := margo.ParseDeployment(file); id != "" && (d == nil || d.ID != id) {

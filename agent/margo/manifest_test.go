@@ -175,9 +175,7 @@ func TestManifestErrorTellsPlaceAndRule(t *testing.T) {
 	_, err := margo.ParseStateManifest([]byte(manifestOf(entry(idA, "sha256:00", ""), entry(idB, "md5:00", ""))))
 	want := `cannot accept state manifest: /deployments/0/digest: must be sha256: and 64 lowercase hex digits, is "sha256:00" [DS-23]; ` +
 		`/deployments/1/digest: must use the algorithm sha256, uses "md5" [DS-11]`
-	if err == nil || err.Error() != want {
-		t.Errorf("got  %v\nwant %s", err, want)
-	}
+	expect.True(t, err != nil && err.Error() == want, "got  %v\nwant %s", err, want)
 }
 
 func TestManifestSaysOnlySoMuchAboutADocumentFullOfErrors(t *testing.T) {
@@ -208,9 +206,7 @@ func FuzzParseStateManifest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.Version == 0 || (m.Bundle == nil) != (len(m.Deployments)+len(m.Refused) == 0) {
-			t.Fatalf("accepted %+v", m)
-		}
+		expect.Require(t, m.Version != 0 && (m.Bundle == nil) == (len(m.Deployments)+len(m.Refused) == 0), "accepted %+v", m)
 		if len(m.Refused) > 0 { // what is refused is not written again
 			return
 		}
@@ -232,8 +228,6 @@ func TestDS11ADigestOfAnotherAlgorithmRefusesTheManifest(t *testing.T) {
 func TestDS23OnlyDigestsOfOneFormAreAccepted(t *testing.T) {
 	for _, d := range []string{"", digestA + "0", digestA[:70], strings.ToUpper(digestA), "sha256:" + strings.ToUpper(digestA[7:]), " " + digestA, digestA + " ", digestA + "\n", "sha256:" + strings.Repeat("g", 64)} {
 		body := manifestOf(entry(idA, d, ""))
-		if _, err := margo.ParseStateManifest([]byte(body)); err == nil {
-			t.Errorf("%q is accepted", d)
-		}
+		expect.True(t, expect.ErrorOf(margo.ParseStateManifest([]byte(body))) != nil, "%q is accepted", d)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/margolite/margolite/test/expect"
 )
 
 // The patterns as the specification publishes them.
@@ -43,9 +45,7 @@ func names() []string {
 
 func TestIDsAreTheSameInAnyCase(t *testing.T) {
 	const id = "ad9b614e-8912-45f4-a523-372358765def"
-	if !SameID(id, strings.ToUpper(id)) || SameID(id, id[:35]+"0") {
-		t.Error("ids are not compared by their digits")
-	}
+	expect.True(t, SameID(id, strings.ToUpper(id)) && !SameID(id, id[:35]+"0"), "ids are not compared by their digits")
 }
 
 // Names are checked as the published patterns do.
@@ -72,13 +72,9 @@ func FuzzParseUint(f *testing.F) {
 			return
 		}
 		exact, ok := new(big.Rat).SetString(literal)
-		if !ok {
-			t.Fatalf("%s is no number", literal)
-		}
+		expect.Require(t, ok, "%s is no number", literal)
 		want := exact.IsInt() && exact.Num().IsUint64() && !strings.HasPrefix(literal, "-")
 		got, ok := parseUint(literal)
-		if ok != want || ok && got != exact.Num().Uint64() {
-			t.Fatalf("%s is %d, %t; want %s, %t", literal, got, ok, exact, want)
-		}
+		expect.Require(t, ok == want && (!ok || got == exact.Num().Uint64()), "%s is %d, %t; want %s, %t", literal, got, ok, exact, want)
 	})
 }

@@ -70,9 +70,7 @@ func TestAD09AD10EnvironmentHoldsWhatTargetsTheComponent(t *testing.T) {
 		"web":      {"BOTH": "1", "OLD_FORM": "2"},
 	} {
 		got, warnings, err := d.Settings(component)
-		if err != nil || warnings != nil {
-			t.Fatalf("component %s: %v, %v", component, warnings, err)
-		}
+		expect.Require(t, err == nil && warnings == nil, "component %s: %v, %v", component, warnings, err)
 		if diff := cmp.Diff(want, got.Environment); diff != "" {
 			t.Errorf("component %s: %s", component, diff)
 		}
@@ -172,7 +170,5 @@ func TestValuesOfParametersDoNotShowWhenPrinted(t *testing.T) {
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("json", "parameters", d.Parameters, "deployment", d)
 	_, _, err := d.Settings("web")
 	shown := log.String() + fmt.Sprintf("%v %+v %#v %s %q %v", *d, *d, *d, d.Parameters[0].Value, d.Parameters[1].Value, err)
-	if strings.Contains(shown, secret) {
-		t.Errorf("the value shows: %s", shown)
-	}
+	expect.True(t, !strings.Contains(shown, secret), "the value shows: %s", shown)
 }

@@ -151,9 +151,7 @@ func FuzzParseProblem(f *testing.F) {
 	f.Add("", 0, []byte("\xff\x00"))
 	f.Fuzz(func(t *testing.T, contentType string, status int, body []byte) {
 		p := margo.ParseProblem(contentType, status, body)
-		if p.Type == "" || p.Status != status || p.RetryAfterSeconds < 0 || p.Backoff == "" {
-			t.Fatalf("got %+v", p)
-		}
+		expect.Require(t, p.Type != "" && p.Status == status && p.RetryAfterSeconds >= 0 && p.Backoff != "", "got %+v", p)
 		for _, text := range []string{p.Type, p.Title, p.Detail, p.Instance} {
 			if len(text) > 1024 || !utf8.ValidString(text) || strings.ContainsAny(text, "\r\n\x00\x1b") {
 				t.Fatalf("text is not fit to be shown: %q", text)
@@ -170,8 +168,6 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, value, date string) {
 		got := margo.RetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, margo.ProblemDetail{}, now)
-		if got < 0 || got > 24*time.Hour {
-			t.Fatalf("Retry-After %q with Date %q: %s", value, date, got)
-		}
+		expect.Require(t, got >= 0 && got <= 24*time.Hour, "Retry-After %q with Date %q: %s", value, date, got)
 	})
 }

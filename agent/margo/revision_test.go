@@ -20,13 +20,9 @@ func TestRevisionsGoByTheirNames(t *testing.T) {
 		}
 	}
 	for _, s := range []string{"", "1.0.0", "rc.3", "1.0.0-rc.4"} {
-		if got.UnmarshalText([]byte(s)) == nil {
-			t.Errorf("%q is read", s)
-		}
+		expect.True(t, got.UnmarshalText([]byte(s)) != nil, "%q is read", s)
 	}
-	if margo.RC3.Signed() || !margo.RC2.Signed() || !margo.RC1.Signed() {
-		t.Error("requests are signed before rc.3 only")
-	}
+	expect.True(t, !margo.RC3.Signed() && margo.RC2.Signed() && margo.RC1.Signed(), "requests are signed before rc.3 only")
 }
 
 func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
@@ -43,9 +39,7 @@ func TestST18StatusBeforeRC3SaysWhatItIs(t *testing.T) {
 		// The interface of rc.1 was not kept; its status is that of rc.2 without
 		// the members that came with it.
 		openapi.Read(t, margo.RC2.String(), "DeploymentStatusManifest").Expect(t, body)
-		if s.Error != nil && s.Error.Source == "" {
-			t.Error("the report itself was changed")
-		}
+		expect.True(t, s.Error == nil || s.Error.Source != "", "the report itself was changed")
 	}
 	wrong := failed()
 	wrong.State = margo.Installed

@@ -41,9 +41,7 @@ func requirements(err error) []string {
 // cites expects an error that cites a rule; "": one about the form of the document.
 func cites(t *testing.T, err error, requirement string) {
 	t.Helper()
-	if !slices.Contains(requirements(err), requirement) {
-		t.Errorf("got %v, want it to cite %q", err, requirement)
-	}
+	expect.True(t, slices.Contains(requirements(err), requirement), "got %v, want it to cite %q", err, requirement)
 }
 
 // same reports how two values differ.

@@ -46,9 +46,7 @@ func TestDenseDocumentsAreRefusedBeforeTheyTakeMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			_, err := ParseDeployment(body)
 			runtime.ReadMemStats(&after)
-			if err == nil {
-				t.Error("it is accepted")
-			}
+			expect.True(t, err != nil, "it is accepted")
 			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 { // all together, most of it garbage soon
 				t.Errorf("it took %d KiB: %v", took>>10, err)
 			}
@@ -60,13 +58,9 @@ func TestDenseDocumentsAreRefusedBeforeTheyTakeMemory(t *testing.T) {
 func TestEmbeddedTextsWeighNothing(t *testing.T) {
 	embedded := strings.Repeat(`        {"a": [1, 2, 3], "b": "c"},`+"\n", 5000)
 	document := strings.Replace(sample(), "parameters:\n", "parameters:\n    config:\n      value: |\n"+embedded+"      targets: [{pointer: CONFIG, components: [web]}]\n", 1)
-	if !strings.Contains(document, "CONFIG") {
-		t.Fatalf("the example has changed:\n%s", document)
-	}
+	expect.Require(t, strings.Contains(document, "CONFIG"), "the example has changed:\n%s", document)
 	d, err := ParseDeployment([]byte(document))
-	if err != nil {
-		t.Fatal(err)
-	}
+	expect.Check(t, err)
 	expect.Equal(t, d.Parameters[0].Value.Text(), strings.ReplaceAll(embedded, "        {", "{"), "the text is another")
 }
 
@@ -108,9 +102,7 @@ func FuzzWeigh(f *testing.F) {
 			}
 			nodes += count(&document)
 		}
-		if nodes > most {
-			t.Fatalf("%d nodes, at most %d by weight: %q", nodes, most, body)
-		}
+		expect.Require(t, nodes <= most, "%d nodes, at most %d by weight: %q", nodes, most, body)
 	})
 }
 

@@ -39,9 +39,7 @@ polls_total{result="failure",to="` + "\ufffd" + `"} 1.099511627776e+12
 unknown NaN
 `
 	got := string(metrics.AppendText(nil, f))
-	if got != want {
-		t.Errorf("text is\n%s\nwant\n%s", got, want)
-	}
+	expect.True(t, got == want, "text is\n%s\nwant\n%s", got, want)
 	expect.Error(t, expect.ErrorOf(parsed(got)), nil, "the text is refused")
 }
 
@@ -54,9 +52,7 @@ func FuzzText(f *testing.F) {
 		var all metrics.Families
 		all.AddAll(metrics.Gauge, "a_b", help, metrics.Sample{Labels: []string{"x", label, "y", help}, Value: value})
 		families, err := parsed(string(metrics.AppendText(nil, all)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 		if got := families["a_b"].Metric[0].Label[0].GetValue(); got != strings.ToValidUTF8(label, "\ufffd") {
 			t.Errorf("label is %q, want %q", got, label)
 		}

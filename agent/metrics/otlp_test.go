@@ -25,9 +25,7 @@ func received(t testing.TB, body []byte) *metricspb.ResourceMetrics {
 	if err := protojson.Unmarshal(body, &data); err != nil {
 		t.Fatalf("%v in\n%s", err, body)
 	}
-	if len(data.ResourceMetrics) != 1 {
-		t.Fatalf("there are %d resources in\n%s", len(data.ResourceMetrics), body)
-	}
+	expect.Require(t, len(data.ResourceMetrics) == 1, "there are %d resources in\n%s", len(data.ResourceMetrics), body)
 	return data.ResourceMetrics[0]
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/margolite/margolite/agent/pace"
 	"github.com/margolite/margolite/agent/wfm"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // devices is how many there are in the fleet.
@@ -108,12 +109,8 @@ func TestAFleetSpreads(t *testing.T) {
 				sum += n
 			}
 			t.Logf("arrivals a second: at most %d in the first 15 s, %d later, %d a minute", early, late, sum/10)
-			if early > c.first || late > c.later {
-				t.Errorf("want at most %d in the first 15 s, %d later", c.first, c.later)
-			}
-			if sum < devices {
-				t.Errorf("only %d polls arrived of %d devices", sum, devices)
-			}
+			expect.True(t, early <= c.first && late <= c.later, "want at most %d in the first 15 s, %d later", c.first, c.later)
+			expect.True(t, sum >= devices, "only %d polls arrived of %d devices", sum, devices)
 		})
 	}
 }

@@ -36,9 +36,7 @@ func windows(t testing.TB, texts ...string) policy.Windows {
 	var all policy.Windows
 	for _, text := range texts {
 		w, err := policy.ParseWindow(text, time.UTC)
-		if err != nil {
-			t.Fatal(err)
-		}
+		expect.Check(t, err)
 		all = append(all, w)
 	}
 	return all
@@ -72,9 +70,7 @@ func until(t testing.TB, p *pace.Polls, m pace.Moment, hold func(pace.Moment) pa
 
 func between(t *testing.T, what string, got, least, most time.Duration) {
 	t.Helper()
-	if got < least || got > most {
-		t.Errorf("%s after %v, want %v to %v", what, got, least, most)
-	}
+	expect.True(t, got >= least && got <= most, "%s after %v, want %v to %v", what, got, least, most)
 }
 
 // The first poll comes soon, and at once where nothing was accepted yet; the
@@ -94,18 +90,14 @@ func TestPOL04PollsKeepTheirRate(t *testing.T) {
 				next, plan = until(t, p, m, nil)
 				between(t, "poll", next.Up-m.Up, interval-interval/10, interval)
 			}
-			if plan.Reason != pace.Interval || plan.Closed {
-				t.Errorf("the plan is %+v", plan)
-			}
+			expect.True(t, plan.Reason == pace.Interval && !plan.Closed, "the plan is %+v", plan)
 		}
 	}
 	p := pace.NewPolls(at(0), pace.Rules{Interval: time.Hour}, most, false)
 	expect.Equal(t, p.Plan(at(0), pace.Hold{}).Wait, 0, "without a manifest the first poll comes after")
 	p = pace.NewPolls(at(0), pace.Rules{}, most, false)
 	p.Done(at(0), nil)
-	if plan := p.Plan(at(0), pace.Hold{}); plan.Wait <= 0 {
-		t.Error("without an interval there is no time between two polls")
-	}
+	expect.True(t, p.Plan(at(0), pace.Hold{}).Wait > 0, "without an interval there is no time between two polls")
 }
 
 // What an answer means for the next poll: least and most are without and with
@@ -164,9 +156,7 @@ func TestERR05AnswersDecideWhenToPollAgain(t *testing.T) {
 				expect.Equal(t, plan.Reason, c.reason, "it waits for")
 				longest = max(longest, plan.Wait)
 			}
-			if longest < c.most-time.Second {
-				t.Errorf("the bound is %v, want %v", longest, c.most)
-			}
+			expect.True(t, longest >= c.most-time.Second, "the bound is %v, want %v", longest, c.most)
 		})
 	}
 	t.Run("a success ends it", func(t *testing.T) {
@@ -249,12 +239,8 @@ func TestPOL03PollsKeepToTheirWindows(t *testing.T) {
 		told++
 		p.Skip(m)
 	}
-	if polls < 31 || polls > 36 {
-		t.Errorf("%d polls in 31 minutes of open windows", polls)
-	}
-	if told < 7*24*60-60 {
-		t.Errorf("%d chances to tell something in a week", told)
-	}
+	expect.True(t, polls >= 31 && polls <= 36, "%d polls in 31 minutes of open windows", polls)
+	expect.True(t, told >= 7*24*60-60, "%d chances to tell something in a week", told)
 }
 
 // However short a window is beside the interval, it is used.
@@ -277,9 +263,7 @@ func TestPOL03ShortWindowsAreNotMissed(t *testing.T) {
 				p.Skip(m)
 			}
 		}
-		if len(days) != 7 {
-			t.Errorf("polled on %d of 7 days", len(days))
-		}
+		expect.True(t, len(days) == 7, "polled on %d of 7 days", len(days))
 	}
 }
 
@@ -301,9 +285,7 @@ func TestClockJumpsDoNotSilence(t *testing.T) {
 			m = pace.Moment{Wall: monday.Add(jump + 36*time.Hour)}
 			for range 10 {
 				plan := p.Plan(m, pace.Hold{})
-				if !plan.Closed || plan.Wait > time.Minute {
-					t.Fatalf("the plan is %+v", plan)
-				}
+				expect.Require(t, plan.Closed && plan.Wait <= time.Minute, "the plan is %+v", plan)
 				if plan.Wait == 0 {
 					p.Skip(m)
 				}

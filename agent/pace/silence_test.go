@@ -123,9 +123,7 @@ func TestERR04SilenceSurvivesARestart(t *testing.T) {
 			record := &memory{}
 			p := start(monday, plant, record, nil)
 			p.Note(answer(503, c.asked, ""))
-			if (record.writes == 1) != c.recorded {
-				t.Errorf("%d writes", record.writes)
-			}
+			expect.True(t, (record.writes == 1) == c.recorded, "%d writes", record.writes)
 			p = start(monday.Add(c.wall), c.wfm, record, nil)
 			expect.Equal(t, p.Hold().Left(), c.want, "silent for")
 			if p.log.Len() > 0 {
@@ -151,9 +149,7 @@ func TestERR04SilenceSurvivesARestart(t *testing.T) {
 		p := start(monday, plant, record, nil)
 		p.Note(answer(503, time.Hour, ""))
 		p.Note(nil)
-		if record.value == nil {
-			t.Fatal("the record went before its time")
-		}
+		expect.Require(t, record.value != nil, "the record went before its time")
 		p.pass(time.Hour)
 		for range 3 {
 			p.Note(nil)

@@ -74,9 +74,7 @@ func TestID24ID28TrustBundleIsFetchedAndKept(t *testing.T) {
 			expect.ErrorWith(t, expect.ErrorOf(again.Probe(t.Context())), "", "a probe without the service")
 			check(t, service.Start(""))
 			text, err := again.Probe(t.Context())
-			if err != nil || !strings.Contains(text, "accepts this device's certificate") {
-				t.Errorf("%q, %v", text, err)
-			}
+			expect.True(t, err == nil && strings.Contains(text, "accepts this device's certificate"), "%q, %v", text, err)
 		})
 	}
 }
@@ -114,9 +112,7 @@ func TestID13ID21AWFMTakenOffTheBundleIsRefusedAtTheNextRequest(t *testing.T) {
 			check(t, ask(t.Context(), u))
 			before := dials
 			check(t, ask(t.Context(), u))
-			if dials != before {
-				t.Fatal("the connection was not kept")
-			}
+			expect.Require(t, dials == before, "the connection was not kept")
 			requests := w.Requests().Count("")
 			publish(other.Bundle())
 			fails(t, ask(t.Context(), u), identity.Untrusted)

@@ -8,6 +8,7 @@ import (
 	"github.com/margolite/margolite/agent/margo"
 	"github.com/margolite/margolite/agent/wfm"
 	"github.com/margolite/margolite/store"
+	"github.com/margolite/margolite/test/expect"
 )
 
 // damaged are records that anything may have happened to.
@@ -31,12 +32,8 @@ func FuzzRecords(f *testing.F) {
 			t.Fatalf("%s beside %v", at, err)
 		}
 		c, err := readClient(damaged(record))
-		if err != nil && (c.ID != "" || c.URL != "" || len(c.Root) > 0) {
-			t.Fatalf("%+v beside %v", c, err)
-		}
+		expect.Require(t, err == nil || c.ID == "" && c.URL == "" && len(c.Root) == 0, "%+v beside %v", c, err)
 		made, err := wfm.New(wfm.Options{URL: "https://wfm.example", Dialect: margo.RC2, ClientID: c.ID})
-		if err == nil || made != nil {
-			t.Fatal("a client without TLS")
-		}
+		expect.Require(t, err != nil && made == nil, "a client without TLS")
 	})
 }

@@ -133,9 +133,7 @@ func TestConfiguredClientIDNeedsNoOnboarding(t *testing.T) {
 	}
 	check(t, w.Enroll("from-the-portal", signer.Chain[0]))
 	text, err := u.Probe(t.Context())
-	if err != nil || !strings.Contains(text, "is reachable") {
-		t.Errorf("%q, %v", text, err)
-	}
+	expect.True(t, err == nil && strings.Contains(text, "is reachable"), "%q, %v", text, err)
 }
 
 // A WFM that does not know the client any more is introduced to it again, once;
@@ -204,9 +202,7 @@ func TestRenewedCertificateIsIntroduced(t *testing.T) {
 			t.Errorf("scope was %s, is %s", before, scope(t, u))
 		}
 		for _, r := range w.Requests().Requests() {
-			if r.Status >= 400 {
-				t.Errorf("%s was answered %d", r.Path, r.Status)
-			}
+			expect.True(t, r.Status < 400, "%s was answered %d", r.Path, r.Status)
 		}
 		expect.Equal(t, asked(w, wfmsim.EndpointOnboarding), 2, "onboardings")
 	}

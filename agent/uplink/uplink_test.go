@@ -118,9 +118,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 			check(t, u.PutCapabilities(t.Context(), deviceID, capabilities(t)))
 			publish(document(t, "1.0.0"))
 			m := poll(t, u)
-			if len(m.Deployments) != 1 {
-				t.Fatalf("manifest is %s", m.Raw)
-			}
+			expect.Require(t, len(m.Deployments) == 1, "manifest is %s", m.Raw)
 			expect.Error(t, expect.ErrorOf(u.Manifest(t.Context(), m.ETag)), wfm.ErrNotModified, "second poll")
 			version := m.Version
 			if s.options.Git.Branch != "" && w != nil {
@@ -158,9 +156,7 @@ func TestID01AUTH08TheConversationGoesEachWay(t *testing.T) {
 				t.Errorf("described as %+v", known)
 			}
 			for _, secret := range []string{"gw:secret", "Bearer token"} {
-				if strings.Contains(s.log.String(), secret) {
-					t.Errorf("the log tells %q", secret)
-				}
+				expect.True(t, !strings.Contains(s.log.String(), secret), "the log tells %q", secret)
 			}
 		})
 	}
@@ -357,9 +353,7 @@ func TestRepositoryAndReportsGoTheirOwnWays(t *testing.T) {
 	expect.Equal(t, poll(t, u).ETag, `"`+first+`"`, "manifest")
 	var beside interface{ Beside() bool }
 	err := u.PutCapabilities(t.Context(), deviceID, capabilities(t))
-	if !errors.As(err, &beside) || !beside.Beside() {
-		t.Errorf("capabilities: %v", err)
-	}
+	expect.True(t, errors.As(err, &beside) && beside.Beside(), "capabilities: %v", err)
 	if again, _ := wfm.Retry(err); !again {
 		t.Errorf("not to be tried again: %v", err)
 	}

@@ -145,17 +145,13 @@ func TestAUTH02AUTH08RootCertificateComesUnsignedOverATrustedConnection(t *testi
 			s.handle("GET /api/v1/onboarding/certificate", plain(200, body))
 			got := expect.Value(s.client(margo.RC2).RootCertificate(t.Context()))(t)
 			anchors, err := identity.ParseAnchors(got)
-			if err != nil || len(anchors) != 1 || !anchors[0].Equal(s.Certificate()) {
-				t.Errorf("got %d anchors, %v", len(anchors), err)
-			}
+			expect.True(t, err == nil && len(anchors) == 1 && anchors[0].Equal(s.Certificate()), "got %d anchors, %v", len(anchors), err)
 		})
 	}
 	config := expect.Value(identity.ServerTLS(identity.ServerOptions{Root: newTrust(t).authority.BundlePEM()}))(t)
 	s.took()
 	_, err := s.client(margo.RC2, func(o *wfm.Options) { o.TLS = config }).RootCertificate(t.Context())
-	if err == nil || len(s.took()) != 0 {
-		t.Errorf("a server that is not trusted was asked: %v", err)
-	}
+	expect.True(t, err != nil && len(s.took()) == 0, "a server that is not trusted was asked: %v", err)
 	s.handle("GET /api/v1/onboarding/certificate", plain(200, `{}`))
 	expect.ErrorWith(t, expect.ErrorOf(s.client(margo.RC2).RootCertificate(t.Context())), "cannot get root certificate", "an answer without one")
 	_, rc3 := pair(t)
@@ -225,9 +221,7 @@ func TestAUTH08AUTH11EachAttemptIsSignedAgain(t *testing.T) {
 	}
 	broken = errors.New("the key is gone")
 	_, err = c.Manifest(t.Context(), "")
-	if !errors.Is(err, broken) || !retries(err) || len(s.took()) != 0 {
-		t.Errorf("error %v", err)
-	}
+	expect.True(t, errors.Is(err, broken) && retries(err) && len(s.took()) == 0, "error %v", err)
 }
 
 func TestOnboardingThatIsRefused(t *testing.T) {
@@ -384,9 +378,7 @@ func TestWhatAnAnswerSaysAboutTheClient(t *testing.T) {
 			s.handle(test.route, test.handler)
 			err := test.do()
 			var answer *wfm.Error
-			if !errors.As(err, &answer) {
-				t.Fatalf("error %v", err)
-			}
+			expect.Require(t, errors.As(err, &answer), "error %v", err)
 			for _, sentinel := range []error{wfm.ErrClientUnknown, wfm.ErrUnauthenticated, wfm.ErrNotApproved} {
 				expect.Equal(t, errors.Is(err, sentinel), sentinel == test.want, "error %v is %q", err, sentinel)
 			}
@@ -478,9 +470,7 @@ func TestCAP06DeleteUnregisters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for status, want := range map[int]bool{204: true, 200: true, 404: true, 405: false, 403: false, 500: false} {
 				c.handle(c.route, func(w http.ResponseWriter, r *http.Request) {
-					if r.ContentLength > 0 || r.Header.Get("Content-Type") != "" {
-						t.Error("the request has a body")
-					}
+					expect.True(t, r.ContentLength <= 0 && r.Header.Get("Content-Type") == "", "the request has a body")
 					w.WriteHeader(status)
 				})
 				err := c.client.DeleteCapabilities(t.Context(), "gw/one")
@@ -515,9 +505,7 @@ func TestBodiesAreThoseOfTheDialect(t *testing.T) {
 		"status":       c.PostStatus(t.Context(), deployment, []byte(`{}`)),
 		"capabilities": c.PutCapabilities(t.Context(), "edge-01", []byte(`{}`)),
 	} {
-		if err == nil || retries(err) || len(s.took()) != 0 {
-			t.Errorf("%s that cannot be translated: %v", name, err)
-		}
+		expect.True(t, err != nil && !retries(err) && len(s.took()) == 0, "%s that cannot be translated: %v", name, err)
 	}
 }
 

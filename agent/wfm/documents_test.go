@@ -33,9 +33,7 @@ func get(t *testing.T, c *wfm.Client, f *fleet, need ...int) (map[digest.Digest]
 	}
 	documents := map[digest.Digest][]byte{}
 	err := c.Documents(t.Context(), &wfm.Manifest{StateManifest: &f.manifest}, refs, func(d digest.Digest, document []byte) error {
-		if digest.FromBytes(document) != d || documents[d] != nil {
-			t.Errorf("got a document that is not %s, or twice", d)
-		}
+		expect.True(t, digest.FromBytes(document) == d && documents[d] == nil, "got a document that is not %s, or twice", d)
 		documents[d] = bytes.Clone(document)
 		return nil
 	})
@@ -100,9 +98,7 @@ func TestNothingNeededIsNoRequest(t *testing.T) {
 		t.Errorf("got document %s", d)
 		return nil
 	})
-	if err != nil || len(s.took()) != 0 {
-		t.Errorf("error %v", err)
-	}
+	expect.True(t, err == nil && len(s.took()) == 0, "error %v", err)
 }
 
 // TestDS16OnlyABundleOfExactlyTheDocumentsIsUsed spoils the bundle in every way. The documents

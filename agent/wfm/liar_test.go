@@ -53,9 +53,7 @@ func lies(tell func(w wire, r *http.Request)) http.HandlerFunc {
 // refusedLie fails the test unless the error contains want, is short and can be printed.
 func refusedLie(t *testing.T, err error, want string) {
 	t.Helper()
-	if err == nil || !strings.Contains(err.Error(), want) {
-		t.Fatalf("the error is %v, want one with %q", err, want)
-	}
+	expect.Require(t, err != nil && strings.Contains(err.Error(), want), "the error is %v, want one with %q", err, want)
 	text := err.Error()
 	if len(text) > 8<<10 || strings.Contains(text, "secret") || strings.ContainsFunc(text, func(c rune) bool { return c != '\n' && !unicode.IsPrint(c) }) {
 		t.Errorf("%d bytes: %q", len(text), text)

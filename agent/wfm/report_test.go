@@ -100,9 +100,7 @@ func TestReportAnswers(t *testing.T) {
 				return
 			}
 			var answer *wfm.Error
-			if !errors.As(err, &answer) {
-				t.Fatalf("error %v is no answer", err)
-			}
+			expect.Require(t, errors.As(err, &answer), "error %v is no answer", err)
 			expect.Equal(t, answer.Status, test.status, "status")
 			expect.Equal(t, answer.Problem.Kind(), test.kind, "kind")
 			if !strings.HasPrefix(err.Error(), "cannot post status of deployment x: ") || !strings.Contains(err.Error(), test.text) {

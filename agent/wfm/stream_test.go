@@ -160,9 +160,7 @@ func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	}), f)
 	expect.ErrorWith(t, err, "too long", "error")
 	expect.Equal(t, retries(err), true, "to be repeated")
-	if expect.Value(spool.Size(f.manifest.Bundle.Digest))(t) == 0 {
-		t.Error("nothing of it was kept")
-	}
+	expect.True(t, expect.Value(spool.Size(f.manifest.Bundle.Digest))(t) != 0, "nothing of it was kept")
 }
 
 // A disk without room for the bundle has room for single documents.
@@ -187,8 +185,6 @@ func TestAnErrorOfTheCallerEndsTheFetch(t *testing.T) {
 			calls++
 			return full
 		})
-		if err != full || calls != 1 || len(s.took()) != 1 {
-			t.Errorf("%s: error %v after %d calls", name, err, calls)
-		}
+		expect.True(t, err == full && calls == 1 && len(s.took()) == 1, "%s: error %v after %d calls", name, err, calls)
 	}
 }

@@ -20,9 +20,7 @@ func note(deployments map[string]int, id string) error {
 func TestAPanicIsAnError(t *testing.T) {
 	err := fmt.Errorf("cannot work on it: %w", contain.Call(stumble))
 	var p *contain.Panic
-	if !errors.As(err, &p) {
-		t.Fatalf("error is %v, want a panic", err)
-	}
+	expect.Require(t, errors.As(err, &p), "error is %v, want a panic", err)
 	if !strings.Contains(err.Error(), "assignment to entry in nil map") || !strings.Contains(p.Stack, "stumble") {
 		t.Errorf("error is %v, stack:\n%s", err, p.Stack)
 	}

@@ -77,9 +77,7 @@ func TestSignaturesCountByTheirKeyAndForTheirImage(t *testing.T) {
 				"bundle":         bundle(bundled(t, k, cosigned.Statement(image))),
 			} {
 				id, err := s.verify(image, mine)
-				if err != nil || !mine.Has(id) || others.Has(id) {
-					t.Errorf("%s: key %q, %v", form, id, err)
-				}
+				expect.True(t, err == nil && mine.Has(id) && !others.Has(id), "%s: key %q, %v", form, id, err)
 				expect.Equal(t, expect.Value(s.verify(image, both))(t), id, "%s: key of two", form)
 				expect.Error(t, expect.ErrorOf(s.verify(image, others)), cosign.ErrOtherKey, "%s: by another key", form)
 				expect.Error(t, expect.ErrorOf(s.verify(image, cosign.Keys{})), cosign.ErrOtherKey, "%s: by no key", form)

@@ -51,9 +51,7 @@ func TestCheckReadsTheCgroupsOfTheKernel(t *testing.T) {
 				check(t, os.WriteFile(path, []byte(content), 0o600))
 			}
 			got := about("cgroups", test.want, func(p *problems) { p.kernel(root) })
-			if (got.Text != "") != (test.want != "") || got.Fatal != test.fatal {
-				t.Errorf("got %+v, want %q", got, test.want)
-			}
+			expect.True(t, (got.Text != "") == (test.want != "") && got.Fatal == test.fatal, "got %+v, want %q", got, test.want)
 		})
 	}
 }
@@ -75,9 +73,7 @@ func TestCheckNamesWhatIsMissing(t *testing.T) {
 		"seccomp": about("kernel", "system calls", kernel),
 		"medium":  about("root", "in memory", func(p *problems) { p.storage("/dev/shm") }),
 	} {
-		if p.Text == "" || p.Fatal {
-			t.Errorf("%s: %+v", what, p)
-		}
+		expect.True(t, p.Text != "" && !p.Fatal, "%s: %+v", what, p)
 	}
 }
 

@@ -107,9 +107,7 @@ func TestProbesComeAtTheirTimes(t *testing.T) {
 	const s = time.Second
 	_, probes, last := watched(t, compose.Healthcheck{Test: []string{"CMD-SHELL", "x"}, Interval: 10 * s}, 0, 31*s, func(time.Duration) int { return 0 })
 	expect.Equal(t, probes, []time.Duration{0, 10 * s, 20 * s, 30 * s}, "probes at")
-	if last.Code != 0 || last.Output != "app says 0" || last.Failures != 0 || last.Probed.IsZero() {
-		t.Errorf("last is %+v", last)
-	}
+	expect.True(t, last.Code == 0 && last.Output == "app says 0" && last.Failures == 0 && !last.Probed.IsZero(), "last is %+v", last)
 }
 
 func TestWhatIsNotToBeProbedIsNot(t *testing.T) {

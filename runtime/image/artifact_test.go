@@ -49,12 +49,8 @@ func TestPKG01ArtifactIsTheOneLayerOfAComponent(t *testing.T) {
 		var last image.Progress
 		data, origin, err := images.Artifact(t.Context(), ask[0], ask[1], image.ArtifactLimits{Size: 1 << 20},
 			func(p image.Progress) { last = p })
-		if err != nil || string(data) != packageBytes || origin != want {
-			t.Errorf("%s: %q from %s, %v", name, data, origin, err)
-		}
-		if last.Done != last.Total || last.Total <= int64(len(packageBytes)) {
-			t.Errorf("%s: last report %+v", name, last)
-		}
+		expect.True(t, err == nil && string(data) == packageBytes && origin == want, "%s: %q from %s, %v", name, data, origin, err)
+		expect.True(t, last.Done == last.Total && last.Total > int64(len(packageBytes)), "%s: last report %+v", name, last)
 	}
 }
 

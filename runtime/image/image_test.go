@@ -160,9 +160,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 			if p.Unpacks != 0 {
 				unpacks = append(unpacks, p.Unpacks)
 			}
-			if p.Done > p.Total || p.Done < last.Done {
-				t.Errorf("progress goes from %v to %v", last, p)
-			}
+			expect.True(t, p.Done <= p.Total && p.Done >= last.Done, "progress goes from %v to %v", last, p)
 			last = p
 			reports++
 		})
@@ -175,9 +173,7 @@ func TestPullBringsAnImageOnce(t *testing.T) {
 		if last.Done != last.Total || last.Done == 0 || reports < 3 || last.Object != w.host+"/app:1" {
 			t.Errorf("%d reports, the last %+v", reports, last)
 		}
-		if len(unpacks) != 1 || unpacks[0] < 1 {
-			t.Errorf("it is told that %v layers are to be unpacked, want one number", unpacks)
-		}
+		expect.True(t, len(unpacks) == 1 && unpacks[0] >= 1, "it is told that %v layers are to be unpacked, want one number", unpacks)
 		expect.OK(t, expect.ErrorOf(snapshotsOf(t, client, images).Stat(ctx, got.ChainID.String())))
 
 		w.asked("")
@@ -205,22 +201,16 @@ func TestPullGoesOnWhereItWasCut(t *testing.T) {
 			if first < 0 && p.Total > bigSize && p.Done > bigSize/2 {
 				first = p.Done
 			}
-			if p.Done > p.Total {
-				t.Errorf("progress %v", p)
-			}
+			expect.True(t, p.Done <= p.Total, "progress %v", p)
 		})
 		expect.Check(t, err)
 		asked := w.asked("GET")
 		var offset int64
-		if len(asked) != 1 {
-			t.Fatalf("second pull asked for %v, want the rest of one blob", asked)
-		}
+		expect.Require(t, len(asked) == 1, "second pull asked for %v, want the rest of one blob", asked)
 		if _, err := fmt.Sscanf(asked[0][strings.Index(asked[0], " bytes="):], " bytes=%d-", &offset); err != nil || offset < cutAt/2 {
 			t.Errorf("second pull asked for %v, want it to go on from about %d", asked, cutAt)
 		}
-		if first < offset {
-			t.Errorf("first report is %d, want what was there: %d", first, offset)
-		}
+		expect.True(t, first >= offset, "first report is %d, want what was there: %d", first, offset)
 	})
 }
 
@@ -231,9 +221,7 @@ func TestPullStartsAgainWhereARegistryCannotGoOn(t *testing.T) {
 	fails(t, expect.ErrorOf(pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, nil)), fault.Unreachable, "", "cut pull")
 	w.set(nil)
 	_, err := pullOne(ctx, open(t, client, w.plain()), image.Want{Ref: w.host + "/big:1", Pin: want}, func(p image.Progress) {
-		if p.Done > p.Total || p.Done < 0 {
-			t.Errorf("progress %v", p)
-		}
+		expect.True(t, p.Done <= p.Total && p.Done >= 0, "progress %v", p)
 	})
 	expect.OK(t, err)
 }
@@ -371,9 +359,7 @@ func TestPullSaysWhyItFails(t *testing.T) {
 			images := open(t, client, w.plain())
 			_, err := pullOne(ctx, images, image.Want{Ref: test.ref, Pin: test.pin}, nil)
 			fails(t, err, test.want, "", test.ref)
-			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("tells a secret: %v", err)
-			}
+			expect.True(t, err == nil || !strings.Contains(err.Error(), "secret"), "tells a secret: %v", err)
 			if test.interfere != nil { // what was wrong is forgotten
 				w.set(nil)
 				pull(t, images, image.Want{Ref: test.ref, Pin: pushed})

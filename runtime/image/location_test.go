@@ -252,9 +252,7 @@ func TestPKG15TrustedKeys(t *testing.T) {
 			}
 			s.serve(served)
 			got, err := locate(t, images, image.Source{Package: s.url + "/p.tgz", Keys: c.key})
-			if kind(err) != c.want || (got != nil) != (c.want == "") {
-				t.Errorf("%q, %v; want %q", got, err, c.want)
-			}
+			expect.True(t, kind(err) == c.want && (got != nil) == (c.want == ""), "%q, %v; want %q", got, err, c.want)
 			expect.Equal(t, strings.Contains(s.wasAsked(), "key.asc"), false, "the key of the document was asked for")
 		})
 	}

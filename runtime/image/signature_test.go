@@ -141,9 +141,7 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 		images := open(t, client, w.plain())
 		want := image.Want{Ref: ref, Policy: image.Always}
 		l, err := images.Look(ctx, want, everywhere(own))
-		if err != nil || l.Signer == "" {
-			t.Fatalf("%+v, %v", l, err)
-		}
+		expect.Require(t, err == nil && l.Signer != "", "%+v, %v", l, err)
 		w.push(t, "app:1", build(t, "", "moved"))
 		want.Looked = l
 		expect.Equal(t, pull(t, images, want).Digest, app.Digest, "digest")
@@ -170,9 +168,7 @@ func TestASignatureIsRememberedWithItsImage(t *testing.T) {
 			"an image that is not here yet": {image.Want{Ref: ref, Pin: digest.FromString("new")}, everywhere(own), fault.Unreachable},
 		} {
 			l, err := images.Look(ctx, c.want, c.keys)
-			if kind(err) != c.kind || (l.Signer == "") != (c.kind != "") {
-				t.Errorf("%s: %+v, %v", name, l, err)
-			}
+			expect.True(t, kind(err) == c.kind && (l.Signer == "") == (c.kind != ""), "%s: %+v, %v", name, l, err)
 		}
 	})
 }

@@ -63,9 +63,7 @@ func (w *watched) fetches(t *testing.T, images *image.Images, repository string,
 		}
 		return
 	}
-	if data != nil || kind(err) != as || !strings.Contains(err.Error(), why) {
-		t.Errorf("%d bytes, %v; want %q", len(data), err, why)
-	}
+	expect.True(t, data == nil && kind(err) == as && strings.Contains(err.Error(), why), "%d bytes, %v; want %q", len(data), err, why)
 	asked := strings.Join(w.asked("GET"), "\n")
 	for d := range p.Blobs {
 		expect.Equal(t, strings.Contains(asked, d.String()), false, "asked for %s of the package: %s", d, asked)

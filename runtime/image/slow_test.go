@@ -196,9 +196,7 @@ func TestRegistriesThatDripHoldUpNobodyElse(t *testing.T) {
 			}
 		}
 		resumed := append(first.asked("bytes="), second.asked("bytes=")...)
-		if len(resumed) == 0 || strings.HasSuffix(resumed[0], "bytes=0-") {
-			t.Errorf("resumed with %v", resumed)
-		}
+		expect.True(t, len(resumed) != 0 && !strings.HasSuffix(resumed[0], "bytes=0-"), "resumed with %v", resumed)
 	})
 }
 
@@ -248,9 +246,7 @@ func TestARegistryThatCutsIsAskedRarely(t *testing.T) {
 	ctx, cancel := context.WithTimeout(containerdtest.Context(t), span)
 	defer cancel()
 	for ctx.Err() == nil {
-		if _, err := pullOne(ctx, images, want, nil); err == nil {
-			t.Fatal("it came")
-		}
+		expect.Require(t, expect.ErrorOf(pullOne(ctx, images, want, nil)) != nil, "it came")
 	}
 	// Two blobs: one request each, and then after 1, 2 and 4 s.
 	if asked := w.asked("GET /v2/big/blobs/"); len(asked) > 8 {

@@ -170,9 +170,7 @@ func TestTryingAgainWhatDoesNotFitCostsNothing(t *testing.T) {
 		if after == before {
 			break
 		}
-		if n == collections-1 {
-			t.Errorf("files changed:\n%s\n%s", before, after)
-		}
+		expect.True(t, n != collections-1, "files changed:\n%s\n%s", before, after)
 	}
 	for _, line := range d.w.asked("") {
 		expect.Equal(t, strings.HasPrefix(line, "HEAD "), true, "%s is a HEAD", line)
@@ -250,9 +248,7 @@ func TestABombLeavesTheReserve(t *testing.T) {
 			if kind(err) != fault.NoSpace || !strings.Contains(err.Error(), d.w.host+"/bomb") || !errors.As(err, new(*image.NoSpaceError)) {
 				t.Errorf("%v of kind %q", err, kind(err))
 			}
-			if least < c.reserve-1<<20 {
-				t.Errorf("%d bytes were free at the least, %d are reserved", least, c.reserve)
-			}
+			expect.True(t, least >= c.reserve-1<<20, "%d bytes were free at the least, %d are reserved", least, c.reserve)
 			if after := d.free(); after < before-3<<20 {
 				t.Errorf("%d bytes were free, now %d are", before, after)
 			}
@@ -272,9 +268,7 @@ func sparse(t *testing.T, size int64) []byte {
 	if err != nil {
 		t.Skip("needs a tar that keeps holes:", err)
 	}
-	if len(packed) > 1<<20 {
-		t.Fatalf("%d bytes", len(packed))
-	}
+	expect.Require(t, len(packed) <= 1<<20, "%d bytes", len(packed))
 	return packed
 }
 
@@ -319,9 +313,7 @@ func TestTheFileSystemOfRecordsCountsToo(t *testing.T) {
 	want.Beside = 5 << 20
 	_, err := pullOne(containerdtest.Context(t), images, want, nil)
 	var space *image.NoSpaceError
-	if !errors.As(err, &space) || space.Dir != records || space.Needed != want.Beside {
-		t.Errorf("%v: %+v", err, space)
-	}
+	expect.True(t, errors.As(err, &space) && space.Dir == records && space.Needed == want.Beside, "%v: %+v", err, space)
 	want.Beside = 3 << 20
 	pull(t, images, want)
 }

@@ -165,21 +165,15 @@ func TestLayersThatImagesShareComeOnce(t *testing.T) {
 	last := make(map[string]image.Progress)
 	w.asked("")
 	got := expect.Value(open(t, client, w.plain()).Pull(ctx, wants, func(p image.Progress) { last[p.Object] = p }))(t)
-	if len(got) != 4 || got[3].Name != got[0].Name || !strings.HasPrefix(got[1].Name, w.host+"/b@") {
-		t.Errorf("got %v", got)
-	}
+	expect.True(t, len(got) == 4 && got[3].Name == got[0].Name && strings.HasPrefix(got[1].Name, w.host+"/b@"), "got %v", got)
 	for ref, p := range last {
-		if p.Done != p.Total || p.Done < 1<<20 {
-			t.Errorf("the last of %s is %+v", ref, p)
-		}
+		expect.True(t, p.Done == p.Total && p.Done >= 1<<20, "the last of %s is %+v", ref, p)
 	}
 	blobs := w.asked("GET /v2/")
 	seen := make(map[string]bool)
 	for _, line := range blobs {
 		_, blob, isBlob := strings.Cut(line, "/blobs/")
-		if isBlob && seen[blob] {
-			t.Errorf("fetched twice: %s", line)
-		}
+		expect.True(t, !isBlob || !seen[blob], "fetched twice: %s", line)
 		seen[blob] = isBlob
 	}
 }

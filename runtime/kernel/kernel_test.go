@@ -19,9 +19,7 @@ import (
 func TestEveryOptionSaysWhatItIsFor(t *testing.T) {
 	seen := map[string]bool{}
 	for _, o := range kernel.Options() {
-		if !strings.HasPrefix(o.Name, "CONFIG_") || o.For == "" || seen[o.Name] {
-			t.Errorf("option %+v", o)
-		}
+		expect.True(t, strings.HasPrefix(o.Name, "CONFIG_") && o.For != "" && !seen[o.Name], "option %+v", o)
 		seen[o.Name] = true
 	}
 	for _, name := range []string{"CONFIG_NET_NS", "CONFIG_OVERLAY_FS", "CONFIG_NFT_MASQ", "CONFIG_MACVLAN"} {
@@ -54,9 +52,7 @@ func TestMissingOptionsAreNamed(t *testing.T) {
 				}
 				write(t, filepath.Join(root, file), data)
 				said, missing, err := kernel.Missing(root)
-				if err != nil || said != "/"+file {
-					t.Fatalf("it looked at %q: %v", said, err)
-				}
+				expect.Require(t, err == nil && said == "/"+file, "it looked at %q: %v", said, err)
 				var names []string
 				for _, o := range missing {
 					names = append(names, o.Name)

@@ -47,25 +47,17 @@ func TestNoPartyHoldsUpAnother(t *testing.T) {
 		ended := 0
 		a, b := request(t, l, "a", func() { ended++ }), request(t, l, "b", nil)
 		again, c, d := request(t, l, "a", nil), request(t, l, "c", nil), request(t, l, "d", nil)
-		if !holds(a) || !holds(b) || holds(again) || holds(c) || holds(d) {
-			t.Fatal("more are granted than may be, or fewer")
-		}
+		expect.Require(t, holds(a) && holds(b) && !holds(again) && !holds(c) && !holds(d), "more are granted than may be, or fewer")
 		slow := <-a
 		slow.Slow(true)
-		if ended > 0 {
-			t.Fatal("ended without need")
-		}
+		expect.Require(t, ended <= 0, "ended without need")
 		slow.Spare(true)
 		slow.Spare(true)
 		expect.Equal(t, ended, 1, "times that it ended for others")
 		slow.Release()
-		if holds(again) || !holds(c) || holds(d) {
-			t.Error("the slot did not go to the first in line who is not slow")
-		}
+		expect.True(t, !holds(again) && holds(c) && !holds(d), "the slot did not go to the first in line who is not slow")
 		(<-c).Release()
-		if holds(again) || !holds(d) {
-			t.Error("a party that was slow does not come after the others")
-		}
+		expect.True(t, !holds(again) && holds(d), "a party that was slow does not come after the others")
 		(<-d).Release()
 		expect.Equal(t, holds(again), true, "a party that was slow comes again")
 	})
@@ -95,9 +87,7 @@ func TestSlotsAreShutWhenAllAreSpare(t *testing.T) {
 	}
 	s.Spare(true, "")
 	open, ok := l.Shut(t.Context())
-	if !ok || l.Try(limit.Key{Party: "b"}, nil) != nil {
-		t.Fatal("they are not shut")
-	}
+	expect.Require(t, ok && l.Try(limit.Key{Party: "b"}, nil) == nil, "they are not shut")
 	open()
 	expect.Equal(t, l.Try(limit.Key{Party: "b"}, nil) != nil, true, "one is granted when they are open again")
 }
@@ -155,9 +145,7 @@ func TestWorkIsWatched(t *testing.T) {
 				slow, err := watch(t, s, given, 30, func(passed time.Duration) int64 {
 					return int64(float64(c.comes) * passed.Minutes())
 				})
-				if !errors.Is(err, c.want) || slow != c.slow {
-					t.Errorf("%v, slow: %t", err, slow)
-				}
+				expect.True(t, errors.Is(err, c.want) && slow == c.slow, "%v, slow: %t", err, slow)
 				if took := time.Since(begun); errors.Is(err, errGiven) && !slow && took < 10*window {
 					t.Errorf("given away after %s", took)
 				}

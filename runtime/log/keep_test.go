@@ -21,9 +21,7 @@ func TestURI(t *testing.T) {
 			const path = "/run/a b%/?#-json.log"
 			uri := log.URI(path, c.keep)
 			got, keep, ok := log.ParseURI(uri)
-			if !ok || got != path || keep != c.want {
-				t.Errorf("%s is %q, %+v, %v; want %+v", uri, got, keep, ok, c.want)
-			}
+			expect.True(t, ok && got == path && keep == c.want, "%s is %q, %+v, %v; want %+v", uri, got, keep, ok, c.want)
 		})
 	}
 	for _, foreign := range []string{
@@ -69,8 +67,6 @@ func FuzzParseURI(f *testing.F) {
 			return
 		}
 		again, kept, ok := log.ParseURI(log.URI(path, keep))
-		if !ok || again != path || kept != keep {
-			t.Errorf("%q: %q %+v, again %q %+v %v", uri, path, keep, again, kept, ok)
-		}
+		expect.True(t, ok && again == path && kept == keep, "%q: %q %+v, again %q %+v %v", uri, path, keep, again, kept, ok)
 	})
 }

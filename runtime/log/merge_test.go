@@ -146,9 +146,7 @@ func expectEntries(t *testing.T, entries <-chan string, want ...string) {
 	for _, w := range want {
 		select {
 		case got := <-entries:
-			if got != w {
-				t.Fatalf("got %q, want %q", got, w)
-			}
+			expect.Require(t, got == w, "got %q, want %q", got, w)
 		case <-time.After(20 * time.Second):
 			t.Fatalf("nothing came, want %q", w)
 		}

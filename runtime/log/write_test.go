@@ -73,9 +73,7 @@ func TestWriter(t *testing.T) {
 					continue
 				}
 				got := linesOf(t, path)
-				if len(got) != len(c.want) {
-					t.Fatalf("%s: %d lines, want %d", how, len(got), len(c.want))
-				}
+				expect.Require(t, len(got) == len(c.want), "%s: %d lines, want %d", how, len(got), len(c.want))
 				for i, l := range got {
 					if l.Log != c.want[i] || l.Stream != "stderr" || l.Time.Before(before.Truncate(0)) || l.Time.After(time.Now()) {
 						t.Errorf("%s: line %d is %.40q of %s at %s, want %.40q", how, i, l.Log, l.Stream, l.Time, c.want[i])
@@ -110,9 +108,7 @@ func TestWriterRotates(t *testing.T) {
 					t.Errorf("%v, %v", info, err)
 				}
 				lines := linesOf(t, file)
-				if i > 0 && len(lines) < 10 {
-					t.Errorf("%s has %d lines only", file, len(lines))
-				}
+				expect.True(t, i <= 0 || len(lines) >= 10, "%s has %d lines only", file, len(lines))
 				for j := len(lines) - 1; j >= 0; j-- {
 					if want := fmt.Sprintf("%d\n", next); lines[j].Log != want {
 						t.Fatalf("%s: %q, want %q", file, lines[j].Log, want)
@@ -134,9 +130,7 @@ func TestWriterGoesOnWhereAKilledOneStopped(t *testing.T) {
 	check(t, os.WriteFile(path, []byte(`{"log":"half a li`), 0o640))
 	log.NewWriter(path, log.Keep{}).Copy(log.Stdout, strings.NewReader("next\n"))
 	first, rest, _ := strings.Cut(content(t, path), "\n")
-	if first != `{"log":"half a li` || !strings.HasPrefix(rest, `{"log":"next\n"`) {
-		t.Errorf("got %q and %q", first, rest)
-	}
+	expect.True(t, first == `{"log":"half a li` && strings.HasPrefix(rest, `{"log":"next\n"`), "got %q and %q", first, rest)
 }
 
 // smallFileSystem is where a file system of its own size is mounted.
@@ -208,9 +202,7 @@ func TestWriterWithoutADirectoryDropsOutput(t *testing.T) {
 	check(t, os.Mkdir(dir, 0o755))
 	w.Copy(log.Stdout, strings.NewReader("c\n"))
 	lines := linesOf(t, log.Path(dir, "c"))
-	if len(lines) != 2 || !strings.Contains(lines[0].Log, " 2 lines ") || lines[1].Log != "c\n" {
-		t.Errorf("got %+v", lines)
-	}
+	expect.True(t, len(lines) == 2 && strings.Contains(lines[0].Log, " 2 lines ") && lines[1].Log == "c\n", "got %+v", lines)
 }
 
 // A container that prints without end gets its log no faster than the throttle lets

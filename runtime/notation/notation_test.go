@@ -76,9 +76,7 @@ func verify(t testing.TB, dir, mediaType string, envelope []byte, of *ociimage.A
 		t.Fatal(v, err)
 	}
 	signer, err = v.Verify(v1.Descriptor{MediaType: mediaType}, envelope, of.Digest)
-	if (signer == "") != (err != nil) {
-		t.Errorf("signed by %q, %v", signer, err)
-	}
+	expect.True(t, (signer == "") == (err != nil), "signed by %q, %v", signer, err)
 	return signer, log.String(), err
 }
 

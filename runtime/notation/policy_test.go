@@ -57,9 +57,7 @@ func TestTrustPoliciesSayWhatCounts(t *testing.T) {
 		})
 	}
 	v, err := notation.Open(configure(t, root, policyOf(`"registry.example/vendor"`, `{"level":"strict"}`, `"*"`)), repository, time.Now(), slog.New(slog.DiscardHandler))
-	if v != nil || err != nil {
-		t.Errorf("no policy applies: %v, %v", v, err)
-	}
+	expect.True(t, v == nil && err == nil, "no policy applies: %v, %v", v, err)
 }
 
 // A configuration that cannot be meant, or that Notation would not take, is refused as a whole.

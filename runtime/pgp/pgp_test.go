@@ -85,9 +85,7 @@ func TestPKG15GoodSignatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			expect.Equal(t, expect.Value(verify(t.Context(), c.keys, c.signature, content))(t), c.signer, "signer")
 			signer, err := verify(t.Context(), c.keys, c.signature, append(bytes.Clone(content), '\n'))
-			if fault.CodeOf(err) != fault.InvalidPackage || signer != "" {
-				t.Errorf("other data: by %q, %v", signer, err)
-			}
+			expect.True(t, fault.CodeOf(err) == fault.InvalidPackage && signer == "", "other data: by %q, %v", signer, err)
 		})
 	}
 }
@@ -245,14 +243,10 @@ func FuzzParse(f *testing.F) {
 		_, notKeys := pgp.ParseKeys(data)
 		_, notSignature := pgp.ParseSignature(data)
 		for _, err := range []error{notKeys, notSignature} {
-			if err != nil && fault.CodeOf(err) != fault.InvalidPackage {
-				t.Errorf("%v does not say that it is invalid", err)
-			}
+			expect.True(t, err == nil || fault.CodeOf(err) == fault.InvalidPackage, "%v does not say that it is invalid", err)
 		}
 		// Text may hold blocks of both kinds.
-		if notKeys == nil && notSignature == nil && data[0]&0x80 != 0 {
-			t.Error("keys and signature at once")
-		}
+		expect.True(t, notKeys != nil || notSignature != nil || data[0]&0x80 == 0, "keys and signature at once")
 	})
 }
 

@@ -242,9 +242,7 @@ func TestCredentialsAreForTheirHostAlone(t *testing.T) {
 	}
 	t.Run("a storage behind it", func(t *testing.T) {
 		storage := fake(t, func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "" || r.Referer() != "" {
-				t.Errorf("got %v", r.Header)
-			}
+			expect.True(t, r.Header.Get("Authorization") == "" && r.Referer() == "", "got %v", r.Header)
 			_, _ = w.Write(data)
 		})
 		var w *faked
@@ -271,9 +269,7 @@ func TestCredentialsAreForTheirHostAlone(t *testing.T) {
 	})
 	t.Run("a token service that sends elsewhere", func(t *testing.T) {
 		elsewhere := fake(t, func(_ http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "" || r.PostFormValue("password") != "" {
-				t.Error("got a secret")
-			}
+			expect.True(t, r.Header.Get("Authorization") == "" && r.PostFormValue("password") == "", "got a secret")
 		})
 		service := fake(t, func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "http://"+elsewhere.host+"/token", http.StatusTemporaryRedirect)
@@ -602,9 +598,7 @@ func TestARefusedPasswordIsNotShownAgain(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	})
 	_, err := client(t, w.host, password("device", "wrong")).Resolve(t.Context(), named(t, w.host+"/app:1"))
-	if code(err) != http.StatusUnauthorized || shown != 1 {
-		t.Errorf("%v after %d times", err, shown)
-	}
+	expect.True(t, code(err) == http.StatusUnauthorized && shown == 1, "%v after %d times", err, shown)
 }
 
 // No registry may pack a part.

@@ -31,9 +31,7 @@ func FuzzEachMount(f *testing.F) {
 	f.Add("36 35 0:41 / /a\n - \n -  \n")
 	f.Fuzz(func(t *testing.T, table string) {
 		err := eachMount(strings.NewReader(table), func(at, device string) bool {
-			if len(at)+len(device) > len(table) {
-				t.Errorf("%q of %q", at, device)
-			}
+			expect.True(t, len(at)+len(device) <= len(table), "%q of %q", at, device)
 			return true
 		})
 		expect.OK(t, err)
