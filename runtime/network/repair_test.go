@@ -64,9 +64,11 @@ func TestRepeatingChangesNothing(t *testing.T) {
 	w := newTown(t)
 	w.converge()
 	before, index := generation(t), linkIndex(t, w.shop.Bridge)
+	files := expect.Value(os.Stat(w.Paths(w.web).Hosts))(t)
 	w.converge()
 	expect.Equal(t, generation(t), before, "generation of nf_tables")
 	expect.Equal(t, linkIndex(t, w.shop.Bridge), index, "index of the bridge")
+	expect.Equal(t, expect.Value(os.Stat(w.Paths(w.web).Hosts))(t).ModTime(), files.ModTime(), "time of the hosts file")
 	w.works(t)
 }
 
@@ -98,34 +100,6 @@ func TestDamageIsRepaired(t *testing.T) {
 			w.works(t)
 		})
 	}
-}
-
-func TestSandboxHasItsFiles(t *testing.T) {
-	l := newLab(t)
-	resolvConf := filepath.Join(t.TempDir(), "resolv.conf")
-	write := func(content string) { expect.Check(t, os.WriteFile(resolvConf, []byte(content), 0o600)) }
-	write("nameserver 192.0.2.53\nsearch plant.example\n")
-	n := expect.Value(network.New(network.Options{RunDir: l.runDir, ResolvConf: resolvConf}))(t)
-	web := replica(l.network("shop"), "web", 1)
-	hosts := []network.Host{{Address: netip.MustParseAddr("172.29.0.9"), Names: []string{"db"}}}
-	expect.Check(t, n.EnsureSandbox(t.Context(), web, hosts))
-	paths := n.Paths(web)
-	for path, want := range map[string]string{
-		paths.Hosts:      "127.0.0.1\tlocalhost\n" + web.Address().String() + "\tweb\n172.29.0.9\tdb\n",
-		paths.ResolvConf: "nameserver 127.0.0.11\nnameserver 192.0.2.53\nsearch plant.example\noptions ndots:0\n",
-		paths.Hostname:   "web\n",
-	} {
-		expect.Equal(t, text(t, path), want, "%s", path)
-	}
-	before := expect.Value(os.Stat(paths.Hosts))(t)
-	expect.Check(t, n.WriteHosts(web, hosts))
-	after := expect.Value(os.Stat(paths.Hosts))(t)
-	expect.Equal(t, after.ModTime().Equal(before.ModTime()), true, "the file is as old as before")
-	write("nameserver 192.0.2.54\n") // the host moved to another network
-	n.RefreshFiles()
-	expect.Eventually(t, "resolv.conf is that of the other network", func() bool {
-		return text(t, paths.ResolvConf) == "nameserver 127.0.0.11\nnameserver 192.0.2.54\noptions ndots:0\n"
-	})
 }
 
 func TestSandboxesLiveOnTmpfsToo(t *testing.T) {
