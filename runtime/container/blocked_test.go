@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/runtime/container"
 	"github.com/margolite/margolite/test/containerdtest"
@@ -34,21 +33,9 @@ func TestAStartThatBlocksCanBeCancelled(t *testing.T) {
 			expect.OK(t, d.RemoveProject(d.ctx(), "other"))
 
 			cancel()
-			select {
-			case err := <-ended:
-				expect.ErrorWith(t, err, "", "the start")
-			case <-time.After(4 * patience):
-				t.Fatal("the start was cancelled, and goes on")
-			}
+			expect.ErrorWith(t, expect.Receive(t, "the start that was cancelled ends", ended), "", "the start")
 			d.expectNothingOf(id)
-			removed := make(chan error, 1)
-			go func() { removed <- d.Delete(d.ctx(), id) }()
-			select {
-			case err := <-removed:
-				expect.OK(t, err)
-			case <-time.After(4 * patience):
-				t.Fatal("its removal hangs")
-			}
+			expect.OK(t, expect.Answer(t, "it is removed", func() error { return d.Delete(d.ctx(), id) }))
 		}
 	})
 }

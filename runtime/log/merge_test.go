@@ -119,7 +119,7 @@ func TestALongLineIsReadAsOne(t *testing.T) {
 // merged runs a Merge in the background.
 func merged(ctx context.Context, t *testing.T, o log.Options, first log.Source) (*log.Merge, <-chan string, func() error) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	ctx, stop := context.WithCancel(ctx)
 	t.Cleanup(stop)
 	m := log.NewMerge(o)
 	m.Add(first)
@@ -131,25 +131,16 @@ func merged(ctx context.Context, t *testing.T, o log.Options, first log.Source) 
 		})
 	}()
 	return m, entries, func() error {
-		select {
-		case err := <-done:
-			return err
-		case <-time.After(20 * time.Second):
-			t.Fatal("it does not end")
-			return nil
-		}
+		t.Helper()
+		return expect.Receive(t, "it ends", done)
 	}
 }
 
 func expectEntries(t *testing.T, entries <-chan string, want ...string) {
 	t.Helper()
 	for _, w := range want {
-		select {
-		case got := <-entries:
-			expect.Require(t, got == w, "got %q, want %q", got, w)
-		case <-time.After(20 * time.Second):
-			t.Fatalf("nothing came, want %q", w)
-		}
+		got := expect.Receive(t, w+" comes", entries)
+		expect.Require(t, got == w, "got %q, want %q", got, w)
 	}
 }
 
@@ -232,16 +223,12 @@ func TestMergeWhileBeingRotatedFast(t *testing.T) {
 			}
 			seen, previous := 0, -1
 			for previous < count-1 {
-				select {
-				case entry := <-entries:
-					var n int
-					if _, err := fmt.Sscanf(entry, "c %06d", &n); err != nil || len(entry) != 8 || n <= previous {
-						t.Fatalf("%q after %d", entry, previous)
-					}
-					seen, previous = seen+1, n
-				case <-time.After(20 * time.Second):
-					t.Fatalf("nothing comes after %d", previous)
+				entry := expect.Receive(t, "more comes", entries)
+				var n int
+				if _, err := fmt.Sscanf(entry, "c %06d", &n); err != nil || len(entry) != 8 || n <= previous {
+					t.Fatalf("%q after %d", entry, previous)
 				}
+				seen, previous = seen+1, n
 			}
 			t.Logf("%d of %d lines seen", seen, count)
 		})

@@ -168,11 +168,7 @@ func TestLostNamespaceIsPinnedAgain(t *testing.T) {
 	for _, dir := range []string{filepath.Dir(w.Paths(w.web).Hosts), w.webNS} {
 		expect.Check(t, os.RemoveAll(dir))
 	}
-	select {
-	case <-lost:
-	case <-time.After(generous):
-		t.Fatal("nobody noticed")
-	}
+	expect.Receive(t, "the loss is noticed", lost)
 	for what, pid := range map[string]int{"the host's": holdNamespace(t, ""), "its neighbour's": other, "none": 1 << 22} {
 		expect.Equal(t, expect.Value(w.Adopt(t.Context(), w.web, pid))(t), false, "adopted a process in %s namespace", what)
 	}

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/margolite/margolite/runtime/network"
 	"github.com/margolite/margolite/test/expect"
@@ -544,12 +543,8 @@ func TestSCTPPortIsPublished(t *testing.T) {
 		binary.LittleEndian.PutUint32(packet[8:], crc32.Checksum(packet, crc32.MakeTable(crc32.Castagnoli)))
 		expect.Value(conn.Write(packet))(t)
 	})
-	select {
-	case packet := <-arrived:
-		expect.Equal(t, binary.BigEndian.Uint16(packet[2:]), 80, "port of the packet")
-	case <-time.After(patience):
-		t.Error("nothing arrived")
-	}
+	packet := expect.Receive(t, "the packet arrives", arrived)
+	expect.Equal(t, binary.BigEndian.Uint16(packet[2:]), 80, "port of the packet")
 }
 
 func TestFreePortIsOneThatCanBePublished(t *testing.T) {

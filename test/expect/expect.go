@@ -112,3 +112,22 @@ func Eventually(t testing.TB, what string, so func() bool) {
 		}
 	}
 }
+
+// Receive is what comes on a channel; what takes more than two minutes ends the test.
+func Receive[T any](t testing.TB, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("not within two minutes: %s", what)
+	}
+	return got
+}
+
+// Answer is what a call returns that must not take more than two minutes.
+func Answer[T any](t testing.TB, what string, call func() T) T {
+	t.Helper()
+	answers := make(chan T, 1)
+	go func() { answers <- call() }()
+	return Receive(t, what, answers)
+}
