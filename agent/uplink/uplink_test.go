@@ -225,32 +225,22 @@ func ask(ctx context.Context, u *uplink.Uplink) error {
 	return err
 }
 
-// Files that are missing or wrong leave the device offline; it is back with the
-// first request after they are mended.
-func TestFilesThatAreMissingOrWrong(t *testing.T) {
+// Files that are missing leave the device offline; it is back with the first request after
+// they are there. What else is wrong with files is shown by identity.TestLoadNamesWhatIsWrongWithTheFiles.
+func TestFilesThatAreMissing(t *testing.T) {
 	s := newSite(t)
 	w, _ := s.mutual(nil)
 	options := s.options
 	s.options.Certificate, s.options.Key = s.file("later.pem"), s.file("later.key")
 	u := s.start()
-	fail := func(what string, reason identity.Reason) {
-		t.Helper()
-		_, err := u.Identity(t.Context())
-		fails(t, err, reason)
-		fails(t, ask(t.Context(), u), reason)
-		fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), reason)
-		expect.ErrorWith(t, expect.ErrorOf(u.Probe(t.Context())), "", "%s: the probe", what)
-		if known := u.Describe(); !known.Expires.IsZero() {
-			t.Errorf("%s: described as %+v", what, known)
-		}
-	}
-	fail("nothing there", identity.Missing)
+	fails(t, expect.ErrorOf(u.Identity(t.Context())), identity.Missing)
+	fails(t, ask(t.Context(), u), identity.Missing)
+	fails(t, u.PostStatus(t.Context(), deploymentID, status(t, margo.Installed, 1)), identity.Missing)
+	fails(t, expect.ErrorOf(u.Probe(t.Context())), identity.Missing)
+	expect.Equal(t, u.Describe().Expires.IsZero(), true, "an expiry is unknown")
+	expect.Equal(t, w.Requests().Count(""), 0, "requests")
 	check(t, os.Rename(options.Certificate, s.file("later.pem")))
 	check(t, os.Rename(options.Key, s.file("later.key")))
-	check(t, os.Chmod(s.file("later.key"), 0o644))
-	fail("a key for everybody", identity.KeyExposed)
-	expect.Equal(t, w.Requests().Count(""), 0, "requests")
-	check(t, os.Chmod(s.file("later.key"), 0o600))
 	check(t, ask(t.Context(), u))
 	if known := u.Describe(); !strings.HasSuffix(known.Client, "/client/"+clientID) || known.Expires.IsZero() {
 		t.Errorf("described as %+v", known)
@@ -313,29 +303,26 @@ func TestReplacedAnchorsAreFollowed(t *testing.T) {
 }
 
 // A gateway's credentials are followed when they are rotated, and a
-// refusal says that it is they.
+// refusal says that it is they. That a token's file is read again as well is shown by
+// wfm.TestCredentialsAreOneLineOfAFile.
 func TestAUTH12GatewaysCredentialsAreRotated(t *testing.T) {
-	for _, scheme := range []string{"Basic", "Bearer"} {
-		t.Run(scheme, func(t *testing.T) {
-			s := newSite(t)
-			w, _ := s.gateway(scheme, "gw:first")
-			u := s.start()
-			check(t, ask(t.Context(), u))
-			w.SetAuthorization(credentials(scheme, "gw:second"))
-			err := ask(t.Context(), u)
-			if !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "first") {
-				t.Errorf("with the former credentials: %v", err)
-			}
-			s.write("secret", []byte("gw:second\n"))
-			check(t, ask(t.Context(), u))
-			check(t, os.Remove(s.file("secret")))
-			fails(t, ask(t.Context(), u), identity.Missing)
-			s.write("secret", nil)
-			fails(t, ask(t.Context(), u), identity.NoSecret)
-			if !u.Describe().Expires.IsZero() || scope(t, u) != w.URL() {
-				t.Errorf("described as %+v with scope %s", u.Describe(), scope(t, u))
-			}
-		})
+	s := newSite(t)
+	w, _ := s.gateway("Basic", "gw:first")
+	u := s.start()
+	check(t, ask(t.Context(), u))
+	w.SetAuthorization(credentials("Basic", "gw:second"))
+	err := ask(t.Context(), u)
+	if !errors.Is(err, wfm.ErrUnauthenticated) || strings.Contains(err.Error(), "first") {
+		t.Errorf("with the former credentials: %v", err)
+	}
+	s.write("secret", []byte("gw:second\n"))
+	check(t, ask(t.Context(), u))
+	check(t, os.Remove(s.file("secret")))
+	fails(t, ask(t.Context(), u), identity.Missing)
+	s.write("secret", nil)
+	fails(t, ask(t.Context(), u), identity.NoSecret)
+	if !u.Describe().Expires.IsZero() || scope(t, u) != w.URL() {
+		t.Errorf("described as %+v with scope %s", u.Describe(), scope(t, u))
 	}
 }
 
