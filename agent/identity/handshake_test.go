@@ -106,7 +106,7 @@ func TestID05OnlyTheOwnWFMIsSpokenTo(t *testing.T) {
 		want   identity.Reason // "": accepted
 	}{
 		"ID-01, ID-03, ID-05 the own WFM":                   {expect.Value(a.IssueWFM("one"))(t), ""},
-		"ID-07 the own WFM under any DNS name":              {expect.Value(a.IssueWFM("one", pki.Hosts("nowhere.invalid")))(t), ""},
+		"ID-07, ID-27 the own WFM under any DNS name":       {expect.Value(a.IssueWFM("one", pki.Hosts("nowhere.invalid")))(t), ""},
 		"ID-05 the own WFM without any key usage":           {expect.Value(a.IssueWFM("one", pki.NoKeyUsage, pki.ExtKeyUsage()))(t), ""},
 		"ID-05 the own WFM without extended key usage":      {expect.Value(a.IssueWFM("one", pki.ExtKeyUsage()))(t), ""},
 		"ID-05 the own WFM for client authentication only":  {expect.Value(a.IssueWFM("one", pki.ExtKeyUsage(x509.ExtKeyUsageClientAuth)))(t), ""},
@@ -179,31 +179,6 @@ func TestID04KeysAndSignatures(t *testing.T) {
 			warns(t, i, test.want) // about the own certificate
 			if test.want != "" {
 				result.refuse(t, test.want)
-			} else {
-				expect.OK(t, result.err)
-			}
-		})
-	}
-}
-
-func TestID06ConfiguredWFMIDsReplaceTheDerivedOne(t *testing.T) {
-	a := authority(t)
-	o := options(device(t, a))
-	o.WFMIDs = []string{"spiffe://factory.example/fleet/a", "spiffe://factory.example/fleet/b"}
-	i := expect.Value(identity.Load(o))(t)
-	for uri, want := range map[string]identity.Reason{
-		"spiffe://factory.example/fleet/a":       "",
-		"spiffe://factory.example/fleet/b":       "",
-		"spiffe://factory.example/fleet/A":       identity.OtherIdentity,
-		"spiffe://factory.example/fleet":         identity.OtherIdentity,
-		"spiffe://factory.example/fleet/a/b":     identity.OtherIdentity,
-		"spiffe://factory.example/margo/wfm/one": identity.OtherIdentity,
-		"spiffe://other.example/fleet/a":         identity.OtherTrustDomain,
-	} {
-		t.Run(uri, func(t *testing.T) {
-			result := call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.Issue(uri))(t).TLS()}})
-			if want != "" {
-				result.refuse(t, want)
 			} else {
 				expect.OK(t, result.err)
 			}

@@ -147,34 +147,23 @@ func TestKeysAreReadInEveryCommonForm(t *testing.T) {
 	}
 }
 
+// What the clock makes of the certificate is shown by TestID09ErrorsNameAWrongClock.
 func TestWarningsTellWhatWillKeepTheDeviceOffline(t *testing.T) {
 	a := authority(t)
 	stranger := expect.Value(pki.NewAuthority(domain, noon))(t)
 	tests := map[string]struct {
-		files func(t *testing.T) pki.Files
-		at    time.Time
-		want  identity.Reason
+		bundle *identity.TrustBundle
+		device []pki.Option
+		want   identity.Reason
 	}{
-		"the certificate has expired": {
-			func(t *testing.T) pki.Files { return device(t, a) }, noon.Add(91 * 24 * time.Hour), identity.Expired,
-		},
-		"the clock starts in 1970": {
-			func(t *testing.T) pki.Files { return device(t, a) }, time.Unix(0, 0), identity.NotYetValid,
-		},
-		"the bundle is of another authority": {
-			func(t *testing.T) pki.Files {
-				return expect.Value(pki.WriteFiles(t.TempDir(), expect.Value(a.IssueClient("one", "gw"))(t), stranger.Bundle()))(t)
-			}, noon, identity.Untrusted,
-		},
-		"the certificate may sign": {
-			func(t *testing.T) pki.Files { return device(t, a, pki.IsCA) }, noon, identity.NotALeaf,
-		},
+		"the bundle is of another authority": {stranger.Bundle(), nil, identity.Untrusted},
+		"the certificate may sign":           {a.Bundle(), []pki.Option{pki.IsCA}, identity.NotALeaf},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := options(test.files(t))
-			o.Now = clock(test.at)
-			warns(t, expect.Value(identity.Load(o))(t), test.want)
+			svid := expect.Value(a.IssueClient("one", "gw", test.device...))(t)
+			files := expect.Value(pki.WriteFiles(t.TempDir(), svid, test.bundle))(t)
+			warns(t, expect.Value(identity.Load(options(files)))(t), test.want)
 		})
 	}
 }
@@ -231,6 +220,13 @@ func TestID06WFMIDsMayBeConfigured(t *testing.T) {
 			expect.Equal(t, i.WFMID(), test.want, "WFMID")
 			expect.Equal(t, i.ClientID(), test.device, "ClientID")
 			warns(t, i, "")
+			connect := func(id string) exchange {
+				return call(t, i, &tls.Config{Certificates: []tls.Certificate{expect.Value(a.Issue(id))(t).TLS()}})
+			}
+			for _, id := range test.ids {
+				expect.OK(t, connect(id).err)
+			}
+			connect("spiffe://factory.example/margo/wfm/one").refuse(t, identity.OtherIdentity)
 		})
 	}
 }

@@ -233,14 +233,14 @@ func TestDS18ADocumentThatDoesNotMatchRefusesTheChange(t *testing.T) {
 		garbled  bool // it arrived and does not match; the bundle comes first from then on
 	}{
 		"as it should be":                  {document: serveBytes, good: true},
-		"compressed":                       {document: func(content []byte) http.HandlerFunc { return serveEncoded("gzip", zip(content)) }, good: true},
+		"DS-10 compressed":                 {document: func(content []byte) http.HandlerFunc { return serveEncoded("gzip", zip(content)) }, good: true},
 		"not there":                        {document: refused(404)},
 		"something else of the right size": {document: func(content []byte) http.HandlerFunc { return serveBytes(bytes.ToUpper(content)) }, garbled: true},
 		"empty":                            {document: func([]byte) http.HandlerFunc { return serveBytes(nil) }, garbled: true},
 		"cut off":                          {document: serveTruncated},
 		"far too large":                    {document: func([]byte) http.HandlerFunc { return serveBytes(make([]byte, 300<<10)) }},
 		"a bomb":                           {document: func([]byte) http.HandlerFunc { return serveEncoded("gzip", zip(make([]byte, 10<<20))) }},
-		"with a line added":                {document: func(content []byte) http.HandlerFunc { return serveBytes(append([]byte("\n"), content...)) }, garbled: true},
+		"DS-10 with a line added":          {document: func(content []byte) http.HandlerFunc { return serveBytes(append([]byte("\n"), content...)) }, garbled: true},
 		"not for this one":                 {document: refused(403), fatal: true},
 		"ERR-04 the WFM is busy":           {document: refused(503, "Retry-After", "9"), fatal: true},
 		"the WFM fails":                    {document: refused(500)},

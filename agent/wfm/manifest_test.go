@@ -299,25 +299,6 @@ func TestASlowAnswerThatKeepsComingIsWaitedFor(t *testing.T) {
 	expect.OK(t, expect.ErrorOf(c.Manifest(t.Context(), "")))
 }
 
-// That no other WFM is spoken to is shown by identity.TestID05OnlyTheOwnWFMIsSpokenTo.
-func TestTheWFMIsFoundByAnyName(t *testing.T) {
-	d := newTrust(t)
-	i := d.device(t)
-	t.Run("ID-27 by whatever name it is reached", func(t *testing.T) {
-		s := d.serve(t, "one")
-		s.handle(manifestRoute, serveManifest(newFleet(1, 1).raw()))
-		for _, host := range []string{"127.0.0.1", "localhost"} { // neither is in its certificate
-			at := strings.Replace(s.URL, "127.0.0.1", host, 1)
-			expect.Error(t, expect.ErrorOf(client(t, i, at).Manifest(t.Context(), "")), nil, "%s", at)
-		}
-	})
-	t.Run("a WFM that is gone", func(t *testing.T) {
-		s := d.serve(t, "one")
-		s.Close()
-		expect.Equal(t, retries(expect.ErrorOf(client(t, i, s.URL).Manifest(t.Context(), ""))), true, "to be repeated")
-	})
-}
-
 func TestID12ID13ConnectionsAreKeptButNotForever(t *testing.T) {
 	d := newTrust(t)
 	tests := map[string]struct {

@@ -23,7 +23,9 @@ func TestReachSendsNoRequest(t *testing.T) {
 	expect.ErrorWith(t, unknown.Reach(t.Context()), "cannot reach", "a device without a certificate")
 	expect.Equal(t, len(s.took()), 0, "requests")
 	s.Close()
-	expect.ErrorWith(t, c.Reach(t.Context()), "cannot reach", "a WFM that is gone")
+	err := c.Reach(t.Context())
+	expect.ErrorWith(t, err, "cannot reach", "a WFM that is gone")
+	expect.Equal(t, retries(err), true, "to be repeated")
 }
 
 // ID-11: also with a server that offers HTTP/2.

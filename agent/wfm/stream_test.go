@@ -132,22 +132,6 @@ func TestDS25ABundleGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
-// DS-10: digests are over the bytes after Content-Encoding was undone, and over
-// no others. That they are accepted so is shown with DS-18.
-func TestDS10DigestsAreOverTheDecodedBytes(t *testing.T) {
-	s, c := pair(t)
-	for name, of := range map[string]func(document []byte) []byte{"what was compressed": zip, "without the newline": bytes.TrimSpace} {
-		f := newFleet(1, 100)
-		f.manifest.Bundle = nil
-		ref := &f.manifest.Deployments[0]
-		document := f.documents[ref.ID]
-		ref.Digest = digest.FromBytes(of(document))
-		ref.URL = ""
-		s.handle(f.documentRoute(0), serveEncoded("gzip", zip(document)))
-		expect.Error(t, expect.ErrorOf(get(t, c, f)), wfm.ErrDigestMismatch, "%s", name)
-	}
-}
-
 // A server that drips does not hold the device up; what came is kept.
 func TestABundleThatDripsIsGivenUp(t *testing.T) {
 	s := serve(t)
