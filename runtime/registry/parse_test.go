@@ -91,38 +91,6 @@ func TestChallengesAreBounded(t *testing.T) {
 	}
 }
 
-func TestChallengesAreReadInAnyForm(t *testing.T) {
-	for name, test := range map[string]struct {
-		fields []string
-		scheme auth.AuthenticationScheme
-		realm  string
-		scope  string
-	}{
-		"Docker's":                 {[]string{`Bearer realm="https://auth.example/token",service="r",scope="repository:a/b:pull,push"`}, auth.BearerAuth, "https://auth.example/token", "repository:a/b:pull,push"},
-		"a password":               {[]string{`basic Realm="registry"`}, auth.BasicAuth, "registry", ""},
-		"several fields":           {[]string{`Basic realm="b"`, `Bearer realm="t"`}, auth.BearerAuth, "t", ""},
-		"several in a field":       {[]string{`Negotiate, Basic realm="b", charset="UTF-8", Bearer realm="t",scope="s"`}, auth.BearerAuth, "t", "s"},
-		"one of them is not known": {[]string{`Negotiate YII/x+y==, Digest realm=d, Basic realm="b"`}, auth.BasicAuth, "b", ""},
-		"an = in quotes":           {[]string{`Bearer realm="https://auth.example/token?a=b",scope="x"`}, auth.BearerAuth, "https://auth.example/token?a=b", "x"},
-		"no scheme that is known":  {[]string{`Digest realm="d"`, ``, `=,`}, 0, "", ""},
-		"a parameter of nothing":   {[]string{`realm="d"`}, 0, "", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			header := http.Header{"Www-Authenticate": test.fields}
-			boundChallenges(header)
-			var first auth.Challenge
-			for _, challenge := range auth.ParseAuthHeader(header) {
-				if challenge.Scheme != auth.DigestAuth && first.Scheme == 0 { // which containerd passes over
-					first = challenge
-				}
-			}
-			if first.Scheme != test.scheme || first.Parameters["realm"] != test.realm || first.Parameters["scope"] != test.scope {
-				t.Errorf("read %+v of %q", first, header)
-			}
-		})
-	}
-}
-
 func FuzzToken(f *testing.F) {
 	f.Add([]byte(`{"token":"secret","expires_in":300,"issued_at":"2026-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"access_token":"secret","expires_in":1e308,"refresh_token":"secret","issued_at":"secret"}`))

@@ -216,11 +216,11 @@ func TestATokenIsRenewedWhenItIsRefused(t *testing.T) {
 	}
 }
 
-// withToken answers who shows the token "one" of a service.
+// withToken answers who shows the token "one" of a service, which is one way among others to be let in.
 func withToken(service *faked, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer one" {
-			w.Header().Set("WWW-Authenticate", `Bearer realm="http://`+service.host+`/token"`)
+			w.Header().Set("WWW-Authenticate", `Negotiate YII/x+y==, Digest realm=d, Basic realm="b", Bearer realm="http://`+service.host+`/token"`)
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
