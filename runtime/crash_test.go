@@ -167,10 +167,6 @@ volumes: {data: {}}`
 			}
 			return nil
 		}},
-		{"a shim that died", func(r *rig, _ context.Context, _ runtime.ObservedContainer) error {
-			r.killShims()
-			return nil
-		}},
 	}
 	onEach(t, func(t *testing.T, r *rig) {
 		ctx := containerdtest.Context(t)
