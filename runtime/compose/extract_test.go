@@ -3,7 +3,6 @@ package compose_test
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,50 +14,35 @@ import (
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/runtime/fault"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 const yaml = "services: {web: {image: nginx}}\n"
 
 // archive makes a gzip-compressed tar of the entries.
-func archive(t testing.TB, entries ...tar.Header) []byte {
+func archive(t testing.TB, entries ...ociimage.Entry) []byte {
 	t.Helper()
-	return gzipped(t, unpacked(t, entries...))
+	return expect.Value(ociimage.TarGzip(entries))(t)
 }
 
-// unpacked makes a tar of the entries. Regular files that say nothing else hold yaml.
-func unpacked(t testing.TB, entries ...tar.Header) []byte {
+// unpacked makes a tar of the entries.
+func unpacked(t testing.TB, entries ...ociimage.Entry) []byte {
 	t.Helper()
-	var packed bytes.Buffer
-	a := tar.NewWriter(&packed)
-	for _, h := range entries {
-		content := ""
-		if h.Typeflag == 0 || h.Typeflag == tar.TypeReg {
-			h.Typeflag = tar.TypeReg
-			content = yaml
-			if h.Size > 0 {
-				content = strings.Repeat("x", int(h.Size))
-			}
-			h.Size = int64(len(content))
-		}
-		if h.Mode == 0 && h.Typeflag != tar.TypeXGlobalHeader {
-			h.Mode = 0o644
-		}
-		expect.Check(t, a.WriteHeader(&h))
-		expect.Check(t, expect.ErrorOf(a.Write([]byte(content))))
-	}
-	expect.Check(t, a.Close())
-	return packed.Bytes()
+	return expect.Value(ociimage.Tar(entries))(t)
 }
 
-func file(name string) tar.Header { return tar.Header{Name: name} }
-func dir(name string) tar.Header  { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o700} }
+func file(name string) ociimage.Entry { return ociimage.Entry{Name: name, Data: []byte(yaml)} }
 
-func link(name, target string) tar.Header {
-	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeSymlink}
+func dir(name string) ociimage.Entry {
+	return ociimage.Entry{Name: name, Type: tar.TypeDir, Mode: 0o700}
 }
 
-func hardLink(name, target string) tar.Header {
-	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeLink}
+func link(name, target string) ociimage.Entry {
+	return ociimage.Entry{Name: name, Link: target, Type: tar.TypeSymlink}
+}
+
+func hardLink(name, target string) ociimage.Entry {
+	return ociimage.Entry{Name: name, Link: target, Type: tar.TypeLink}
 }
 
 // listing is what lies under root: names, kinds and modes.
@@ -84,6 +68,10 @@ func listing(t testing.TB, root string) []string {
 }
 
 func TestExtract(t *testing.T) {
+	var global bytes.Buffer
+	w := tar.NewWriter(&global)
+	expect.Check(t, w.WriteHeader(&tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}}))
+	expect.Check(t, w.Flush())
 	for name, c := range map[string]struct {
 		archive     []byte
 		legacy      bool
@@ -104,8 +92,7 @@ func TestExtract(t *testing.T) {
 			},
 		},
 		"takes ./ in front of names, and a global header": {
-			archive: archive(t, tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{"comment": "x"}},
-				dir("./"), dir("./app"), file("./app/compose.yaml")),
+			archive:     expect.Value(ociimage.Gzip(append(global.Bytes(), unpacked(t, dir("./"), dir("./app"), file("./app/compose.yaml"))...)))(t),
 			composeFile: "app/compose.yaml",
 			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml"},
 		},
@@ -115,8 +102,8 @@ func TestExtract(t *testing.T) {
 			want:        []string{"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml"},
 		},
 		"PKG-09 keeps of modes whether a file is a program": {
-			archive: archive(t, file("app/compose.yaml"), tar.Header{Name: "app/run", Mode: 0o6711},
-				tar.Header{Name: "app/read-only", Mode: 0o400}, tar.Header{Name: "app/sticky", Typeflag: tar.TypeDir, Mode: 0o1777}),
+			archive: archive(t, file("app/compose.yaml"), ociimage.Entry{Name: "app/run", Mode: 0o6711},
+				ociimage.Entry{Name: "app/read-only", Mode: 0o400}, ociimage.Entry{Name: "app/sticky", Type: tar.TypeDir, Mode: 0o1777}),
 			composeFile: "app/compose.yaml",
 			want: []string{
 				"drwxr-xr-x app", "-rw-r--r-- app/compose.yaml", "-rw-r--r-- app/read-only",
@@ -168,7 +155,7 @@ func TestExtract(t *testing.T) {
 func TestPKG05ExtractRefuses(t *testing.T) {
 	good := archive(t, file("app/compose.yaml"))
 	ok := file("app/compose.yaml")
-	many := func(count int, name string) (entries []tar.Header) {
+	many := func(count int, name string) (entries []ociimage.Entry) {
 		for n := range count {
 			entries = append(entries, file(fmt.Sprintf(name, n)))
 		}
@@ -198,14 +185,12 @@ func TestPKG05ExtractRefuses(t *testing.T) {
 		"a name with control characters":          {archive(t, ok, file("app/\x1b[2J")), false, "unprintable"},
 		"a long name":                             {archive(t, ok, file("app/"+strings.Repeat("xxxxxxx/", 130)+"x")), false, "the limit is 1024"},
 		"a deep name":                             {archive(t, ok, file("app/"+strings.Repeat("a/", 32)+"x")), false, "more than 32 directories deep"},
-		"a large file":                            {archive(t, ok, tar.Header{Name: "app/x", Size: 64<<20 + 1}), false, "the limit is 67108864"},
+		"a large file":                            {archive(t, ok, ociimage.Entry{Name: "app/x", Data: make([]byte, 64<<20+1)}), false, "the limit is 67108864"},
 		"many entries":                            {archive(t, many(4097, "app/%d")...), false, "more than 4096 entries"},
 		"many directories in between":             {archive(t, many(2000, "app/%d/1/x")...), false, "more than 4096 entries"},
-		"a lot when expanded":                     {bytes.Repeat(gzipped(t, make([]byte, 1<<20)), 129), false, "expands to more than 134217728 bytes"},
-		"a device":                                {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeBlock, Devmajor: 8}), false, "is not a file"},
-		"a character device":                      {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeChar, Devmajor: 1}), false, "is not a file"},
-		"a FIFO":                                  {archive(t, ok, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}), false, "is not a file"},
-		"a type nobody knows":                     {archive(t, ok, tar.Header{Name: "app/x", Typeflag: 's'}), false, "is not a file"},
+		"a lot when expanded":                     {bytes.Repeat(expect.Value(ociimage.Gzip(make([]byte, 1<<20)))(t), 129), false, "expands to more than 134217728 bytes"},
+		"a device":                                {archive(t, ok, ociimage.Entry{Name: "app/x", Type: tar.TypeBlock}), false, "is not a file"},
+		"a FIFO":                                  {archive(t, ok, ociimage.Entry{Name: "app/x", Type: tar.TypeFifo}), false, "is not a file"},
 		"a file twice":                            {archive(t, ok, ok), false, "duplicate entry"},
 		"a directory twice":                       {archive(t, dir("app"), ok, dir("app")), false, "duplicate entry"},
 		"a file where a directory was":            {archive(t, ok, file("app")), false, "duplicate entry"},
@@ -253,15 +238,6 @@ func entries(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-func gzipped(t testing.TB, content []byte) []byte {
-	t.Helper()
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	expect.Check(t, expect.ErrorOf(z.Write(content)))
-	expect.Check(t, z.Close())
-	return packed.Bytes()
-}
-
 func TestExtractClearsAwayWhatAPowerCutLeft(t *testing.T) {
 	base := t.TempDir()
 	target := filepath.Join(base, "p1")
@@ -288,7 +264,7 @@ func FuzzExtract(f *testing.F) {
 		unpacked(f, file("app/compose.yaml"), link("app/l", "../../x")),
 		unpacked(f, file("app/compose.yaml"), link("app/l", "."), file("app/l/x")),
 		unpacked(f, file("../x")),
-		unpacked(f, tar.Header{Name: "app/x", Typeflag: tar.TypeFifo}),
+		unpacked(f, ociimage.Entry{Name: "app/x", Type: tar.TypeFifo}),
 	} {
 		f.Add(seed, true)
 		f.Add(seed, false)
@@ -296,7 +272,7 @@ func FuzzExtract(f *testing.F) {
 	f.Fuzz(func(t *testing.T, unpacked []byte, strict bool) {
 		base := t.TempDir()
 		target := filepath.Join(base, "p1")
-		extracted, err := compose.Extract(gzipped(t, unpacked), target, strict)
+		extracted, err := compose.Extract(expect.Value(ociimage.Gzip(unpacked))(t), target, strict)
 		left := listing(t, base)
 		if err != nil {
 			expect.Require(t, len(left) == 0, "refused with %v, but wrote %v", err, left)

@@ -2,7 +2,6 @@ package compose_test
 
 import (
 	"archive/tar"
-	"bytes"
 	"errors"
 	"maps"
 	"os"
@@ -13,24 +12,21 @@ import (
 
 	"github.com/margolite/margolite/runtime/compose"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/ociimage"
 )
 
 // packed is an archive of files, and of links where the content starts with ->.
 func packed(t testing.TB, files map[string]string) []byte {
 	t.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+	var entries []ociimage.Entry
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		h := tar.Header{Name: name, Mode: 0o644, Size: int64(len(files[name])), Typeflag: tar.TypeReg}
-		content := files[name]
-		if to, is := strings.CutPrefix(content, "->"); is {
-			h.Typeflag, h.Linkname, h.Size, content = tar.TypeSymlink, to, 0, ""
+		e := ociimage.Entry{Name: name, Data: []byte(files[name])}
+		if to, is := strings.CutPrefix(files[name], "->"); is {
+			e = ociimage.Entry{Name: name, Type: tar.TypeSymlink, Link: to}
 		}
-		expect.Check(t, w.WriteHeader(&h))
-		expect.Check(t, expect.ErrorOf(w.Write([]byte(content))))
+		entries = append(entries, e)
 	}
-	expect.Check(t, w.Close())
-	return gzipped(t, archive.Bytes())
+	return expect.Value(ociimage.TarGzip(entries))(t)
 }
 
 // whole is a package that refers to files in every way there is.
