@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -486,19 +485,4 @@ func TestARottenJournalFileIsReportedAndMended(t *testing.T) {
 	}
 	f.reopen()
 	f.sound(2, 1, 2)
-}
-
-func TestTheJournalIsNotWrittenWhenNothingHappens(t *testing.T) {
-	f := newFixture(t)
-	expect.Error(t, expect.ErrorOf(os.Stat(f.journalFile())), fs.ErrNotExist, "there is a file for an empty journal")
-	f.noted(1, 20)
-	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}})
-	f.reopen()
-	before := snapshot(t, filepath.Dir(f.path))
-	f.sound(20, 1, 20)
-	f.journal(store.JournalFilter{})
-	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Journal: []store.Entry{}})
-	f.reopen()
-	same(t, "files", snapshot(t, filepath.Dir(f.path)), before)
-	same(t, "transactions", f.Writes(), int64(0))
 }

@@ -204,12 +204,16 @@ func TestANewStoreIsEmpty(t *testing.T) {
 func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	f := newFixture(t)
 	f.commit(store.Change{Manifest: &store.Manifest{Version: 1}})
-	for path, want := range map[string]os.FileMode{filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600} {
-		info := expect.Value(os.Stat(path))(t)
-		expect.Equal(t, info.Mode().Perm(), want, "%s has mode", path)
-	}
 	entries := expect.Value(os.ReadDir(filepath.Dir(f.path)))(t)
 	expect.Equal(t, len(entries), 2, "something is left over: %v", entries)
+	d := digest.FromString("one")
+	check(t, f.receive(d, "x"))
+	incoming := filepath.Join(filepath.Dir(f.path), "incoming")
+	for path, want := range map[string]os.FileMode{
+		filepath.Dir(f.path): 0o700, f.path: 0o600, f.acceptedFile(): 0o600, incoming: 0o700, filepath.Join(incoming, "sha256-"+d.Encoded()): 0o600,
+	} {
+		expect.Equal(t, expect.Value(os.Stat(path))(t).Mode().Perm(), want, "%s has mode", path)
+	}
 }
 
 func TestForgottenAndDeletedRecordsAreGone(t *testing.T) {
@@ -237,6 +241,7 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 		Artifacts:   map[digest.Digest][]byte{d: data},
 		Deployments: []store.Deployment{deployment},
 		Settings:    map[string][]byte{"a": []byte("b"), "c": {}},
+		Journal:     []store.Entry{note(1), note(2)},
 	}
 	f.commit(change)
 	f.reopen()
@@ -247,6 +252,7 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 	change.Deployments[0].Active.Staged = []store.Staged{}
 	change.Forget = []string{"unknown"}
 	change.Settings["unknown"] = nil
+	change.Journal = []store.Entry{}
 	for range 100 {
 		f.commit(change)
 	}
@@ -254,6 +260,8 @@ func TestWhatDoesNotDifferIsNotWritten(t *testing.T) {
 	check(t, f.AckReports())
 	check(t, f.AckReports(1, 2, 3))
 	same(t, "pruned", expect.Value(f.PruneArtifacts(map[digest.Digest]bool{d: true}))(t), 0)
+	f.sound(2, 1, 2)
+	f.journal(store.JournalFilter{})
 
 	same(t, "transactions", f.Writes(), int64(0))
 	same(t, "commits", f.commits, []string{"test"})
