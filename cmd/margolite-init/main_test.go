@@ -3,7 +3,6 @@ package main_test
 import (
 	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -32,17 +31,6 @@ func program(t *testing.T) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	return path
-}
-
-func code(err error) int {
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return exit.ExitCode()
-	}
-	return -1
 }
 
 func TestEndsAsTheCommandEnds(t *testing.T) {
@@ -79,7 +67,8 @@ func TestEndsAsTheCommandEnds(t *testing.T) {
 			cmd := exec.Command(docker, test.command...)
 			cmd.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
 			cmd.Stderr = &said
-			if got := code(cmd.Run()); got != test.code || !strings.Contains(said.String(), test.says) {
+			_ = cmd.Run() // the code says it
+			if got := cmd.ProcessState.ExitCode(); got != test.code || !strings.Contains(said.String(), test.says) {
 				t.Errorf("got code %d and %q, want %d and %q", got, said.String(), test.code, test.says)
 			}
 		})
@@ -91,14 +80,14 @@ func TestPassesSignalsOn(t *testing.T) {
 	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGHUP, unix.SIGUSR1, unix.SIGINT, syscall.Signal(37)} {
 		t.Run(fmt.Sprint(sig), func(t *testing.T) {
 			cmd := exec.Command(docker, "--", "sh", "-c", fmt.Sprintf("trap 'exit 9' %d; echo ready; while :; do sleep 0.02; done", sig))
-			out, err := cmd.StdoutPipe()
-			check(t, err)
+			out := expect.Value(cmd.StdoutPipe())(t)
 			check(t, cmd.Start())
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 				t.Fatal(line, err)
 			}
 			check(t, cmd.Process.Signal(sig))
-			expect.Equal(t, code(cmd.Wait()), 9, "got code")
+			_ = cmd.Wait()
+			expect.Equal(t, cmd.ProcessState.ExitCode(), 9, "got code")
 		})
 	}
 }
@@ -149,7 +138,7 @@ func TestCommandHasTheTerminal(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err := <-ended:
-		expect.Equal(t, code(err), 130, "got %v", err)
+		expect.Equal(t, cmd.ProcessState.ExitCode(), 130, "got %v", err)
 	case <-time.After(10 * time.Second):
 		_ = cmd.Process.Kill()
 		t.Error("Ctrl-C did not end the command")
