@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/policy"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -283,9 +281,7 @@ func TestWhatIsReservedHasToFit(t *testing.T) {
 			got := admit(t, c.change, policy.ServiceAsk{Reserved: c.first}, policy.Ask{
 				Services: []policy.ServiceAsk{{Reserved: c.second}}, Held: c.held, Device: c.device,
 			})
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("the refusals differ (-want +got):\n%s", diff)
-			}
+			expect.Equal(t, got, c.want, "refusals")
 		})
 	}
 }
@@ -304,9 +300,7 @@ func TestRefusalsNameWhoAsksAndAreBounded(t *testing.T) {
 		{Rule: "policy.allow.namespaces.pid", Component: "c", Service: "b", Text: "joins the pid namespace of the device"},
 		{Rule: "policy.allow.cpus", Text: "reserves 2 cores; with the 0 of other deployments that exceeds 1, the configured limit"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the refusals differ (-want +got):\n%s", diff)
-	}
+	expect.Equal(t, got, want, "refusals")
 
 	var many policy.ServiceAsk
 	for i := range 10000 {

@@ -1,7 +1,6 @@
 package policy_test
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -36,9 +35,7 @@ func TestWindowsMayBeWrittenInSeveralWays(t *testing.T) {
 		" Mon - Wed , Fri 22:00 - 04:00 ":   "Mon-Wed,Fri 22:00-04:00",
 		"Mon,Tue,Wed 01:00-02:00 Etc/GMT+1": "Mon-Wed 01:00-02:00  Etc/GMT+1",
 	} {
-		if got, want := windows(t, time.UTC, text), windows(t, time.UTC, same); !reflect.DeepEqual(got, want) {
-			t.Errorf("%q is read as %v, %q as %v", text, got, same, want)
-		}
+		expect.Equal(t, windows(t, time.UTC, text), windows(t, time.UTC, same), "%q is read as", text)
 	}
 }
 
@@ -67,9 +64,7 @@ func TestErrorsNameThePartOfAWindowThatIsWrong(t *testing.T) {
 		"22:00-04:00 Local":                      `hours without a zone are local`,
 		"22:00-04:00" + strings.Repeat(" ", 200): "longer than 128 bytes",
 	} {
-		if w, err := policy.ParseWindow(text, nil); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v and error %v, want one with %s", text, w, err, want)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(policy.ParseWindow(text, nil)), want, "%q", text)
 	}
 }
 
