@@ -10,7 +10,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/capability"
@@ -128,9 +127,7 @@ func TestAMachineIsDiscovered(t *testing.T) {
 	expect.OK(t, err)
 	expect.True(t, got.Storage != 0, "no storage found")
 	got.Storage = 0 // of the machine that runs the test
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	expect.Equal(t, got, want, "facts")
 }
 
 func TestWhatIsMissingInOnePlaceIsReadInAnother(t *testing.T) {

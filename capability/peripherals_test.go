@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/margolite/margolite/capability"
 	"github.com/margolite/margolite/test/expect"
 )
@@ -126,9 +124,7 @@ func TestPeripheralsOfMakersDriversAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := capability.Discover(t.Context(), all(row.machine, files{"proc/meminfo": "MemTotal: 1 kB\n", "sys/devices/system/cpu/online": "0\n"}).write(t), capability.Options{})
 			expect.OK(t, err)
-			if diff := cmp.Diff(row.want, got.Peripherals); diff != "" {
-				t.Error(diff)
-			}
+			expect.Equal(t, got.Peripherals, row.want, "peripherals")
 		})
 	}
 }
