@@ -191,17 +191,6 @@ func TestAFirstTrial(t *testing.T) {
 	}
 }
 
-func TestFaultsAreInjectedAndCleared(t *testing.T) {
-	dir := t.TempDir()
-	s := serve(t, dir)
-	// Flags may come after the kind.
-	said := s.do(t, "fault", "answer", "--status", "503", "--endpoint", "manifest", "--retry-after", "9")
-	expect.Equal(t, said, `{"id":1,"endpoint":"manifest","kind":"answer","status":503,"retryAfter":"9"}`+"\n", "fault")
-	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusServiceUnavailable)
-	s.do(t, "clear")
-	device(t, dir, http.MethodGet, s.wfm+"/api/v1/deployments", "").is(t, http.StatusOK)
-}
-
 // ordinary asks as a device does that checks the server by ca.pem and signs what
 // it sends with its key.
 func ordinary(t *testing.T, dir, method, url, body, authorization string) reply {
@@ -229,8 +218,12 @@ func TestEarlierRevisionsAreServed(t *testing.T) {
 		expect.Contains(t, string(config), line, "configuration")
 	}
 	expect.Contains(t, ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusOK), "wfmsim.example", "MIS")
-	s.do(t, "fault", "answer", "--server", "mis", "--status", "404", "--endpoint", "discovery", "--times", "1")
-	ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusNotFound)
+	// Flags may come after the kind.
+	said := s.do(t, "fault", "answer", "--server", "mis", "--status", "503", "--endpoint", "discovery", "--retry-after", "9")
+	expect.Equal(t, said, `{"id":1,"endpoint":"discovery","kind":"answer","status":503,"retryAfter":"9"}`+"\n", "fault")
+	ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusServiceUnavailable)
+	s.do(t, "clear", "--server", "mis")
+	ordinary(t, dir, http.MethodGet, s.mis, "", "").is(t, http.StatusOK)
 	s.do(t, "version", "device-01", "18446744073709551615")
 	expect.Contains(t, ordinary(t, dir, http.MethodGet, manifest, "", "").is(t, http.StatusOK), "18446744073709551615", "manifest")
 	s.do(t, "restart", "device-01")
