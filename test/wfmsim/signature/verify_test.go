@@ -70,7 +70,6 @@ func TestWhatIsNotCoveredIsNotBelieved(t *testing.T) {
 
 func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 	key := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	other := expect.Value(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
 	input := func(old, new string) func(*http.Request) {
 		return func(r *http.Request) {
 			text := r.Header.Get("Signature-Input")
@@ -82,43 +81,31 @@ func TestWhatIsNotSignedSoundlyIsRefused(t *testing.T) {
 		return func(r *http.Request) { r.Header.Set(name, value) }
 	}
 	for name, c := range map[string]struct {
-		key    crypto.Signer // default: the right one
 		at     time.Duration
 		change func(*http.Request)
 		body   string // that arrives; default: the one that was sent
 		digest bool   // it is the digest that is wrong
 	}{
-		"nothing is wrong":            {at: MaxAhead},
-		"created too long ago":        {at: -MaxAge - time.Second},
-		"created in the future":       {at: MaxAhead + time.Second},
-		"expired":                     {change: input(";keyid", ";expires=1;keyid")},
-		"no digest":                   {change: func(r *http.Request) { r.Header.Del("Content-Digest") }, digest: true},
-		"another body":                {body: "else", digest: true},
-		"no body":                     {body: " ", digest: true},
-		"another digest":              {change: header("Content-Digest", "sha-512=:AAAA:"), digest: true},
-		"no structured field":         {change: header("Content-Digest", "sha-256=:%%"), digest: true},
-		"no input":                    {change: func(r *http.Request) { r.Header.Del("Signature-Input") }},
-		"no signature":                {change: func(r *http.Request) { r.Header.Del("Signature") }},
-		"two signatures":              {change: func(r *http.Request) { r.Header.Add("Signature", "sig2=:AAAA:") }},
-		"two inputs":                  {change: func(r *http.Request) { r.Header.Add("Signature-Input", "sig2=();created=1") }},
-		"another label":               {change: header("Signature", "sig2=:AAAA:")},
-		"a signature of text":         {change: header("Signature", `sig1="AAAA"`)},
-		"no created":                  {change: input("created", "made")},
-		"no keyid":                    {change: input("keyid", "name")},
-		"an algorithm of other keys":  {change: input(";keyid", `;alg="rsa-v1_5-sha256";keyid`)},
-		"a component that is missing": {change: input(`"@method"`, `"@method" "date"`)},
-		"a component twice":           {change: input(`"@method"`, `"@method" "@method"`)},
-		"another method":              {change: func(r *http.Request) { r.Method = http.MethodPut }},
-		"another path":                {change: func(r *http.Request) { r.URL.Path = "/else" }},
-		"another host":                {change: func(r *http.Request) { r.Host = "else.example" }},
-		"another key":                 {key: other},
+		"nothing is wrong":           {at: MaxAhead},
+		"created too long ago":       {at: -MaxAge - time.Second},
+		"created in the future":      {at: MaxAhead + time.Second},
+		"expired":                    {change: input(";keyid", ";expires=1;keyid")},
+		"no digest":                  {change: func(r *http.Request) { r.Header.Del("Content-Digest") }, digest: true},
+		"another body":               {body: "else", digest: true},
+		"no body":                    {body: " ", digest: true},
+		"another digest":             {change: header("Content-Digest", "sha-512=:AAAA:"), digest: true},
+		"no input":                   {change: func(r *http.Request) { r.Header.Del("Signature-Input") }},
+		"no signature":               {change: func(r *http.Request) { r.Header.Del("Signature") }},
+		"two signatures":             {change: func(r *http.Request) { r.Header.Add("Signature", "sig2=:AAAA:") }},
+		"two inputs":                 {change: func(r *http.Request) { r.Header.Add("Signature-Input", "sig2=();created=1") }},
+		"another label":              {change: header("Signature", "sig2=:AAAA:")},
+		"no created":                 {change: input("created", "made")},
+		"no keyid":                   {change: input("keyid", "name")},
+		"an algorithm of other keys": {change: input(";keyid", `;alg="rsa-v1_5-sha256";keyid`)},
+		"another host":               {change: func(r *http.Request) { r.Host = "else.example" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			by := c.key
-			if by == nil {
-				by = key
-			}
-			request := signed(t, by, now.Add(c.at))
+			request := signed(t, key, now.Add(c.at))
 			if c.change != nil {
 				c.change(request)
 			}
