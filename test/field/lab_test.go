@@ -4,6 +4,7 @@ package field
 
 import (
 	"context"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"os"
@@ -16,8 +17,6 @@ import (
 	"github.com/margolite/margolite/test/pki"
 	"github.com/margolite/margolite/test/plant"
 )
-
-const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	os.Exit(plant.RunTests(m, plant.BuildAgent, nil))
@@ -67,16 +66,16 @@ func newLab(t *testing.T, way plant.Way) *lab {
 	l := &lab{Plant: p, t: t, dir: p.Dir()}
 	t.Cleanup(func() {
 		l.Kill()
-		if out, err := l.margolite("clear", "--yes"); err != nil {
-			t.Errorf("the device is not rid of what it ran: %v: %s", err, out)
+		if _, err := l.Margolite(context.WithoutCancel(t.Context()), "clear", "--yes"); err != nil {
+			t.Errorf("the device is not rid of what it ran: %v", err)
 		}
 	})
 	return l
 }
 
-// server issues a certificate for servers on this machine, and gives the file of its
-// authority.
-func (l *lab) server(certificate, key string) (ca string) {
+// server issues a certificate for servers on this machine, and gives its authority as a file
+// and as a pool.
+func (l *lab) server(certificate, key string) (ca string, roots *x509.CertPool) {
 	l.t.Helper()
 	authority := expect.Value(pki.NewServerAuthority("Field", time.Now()))(l.t)
 	server := expect.Value(authority.IssueServer([]string{"127.0.0.1", "localhost"}))(l.t)
@@ -86,16 +85,7 @@ func (l *lab) server(certificate, key string) (ca string) {
 		expect.Check(l.t, os.MkdirAll(filepath.Dir(file), 0o700))
 		expect.Check(l.t, os.WriteFile(file, content, 0o600))
 	}
-	return ca
-}
-
-// margolite runs a command on the device.
-func (l *lab) margolite(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.t.Context()), patience)
-	defer cancel()
-	args = append([]string{args[0], "--config", l.ConfigFile()}, args[1:]...)
-	out, err := exec.CommandContext(ctx, filepath.Join(plant.ProgramsDir(), "margolite"), args...).CombinedOutput()
-	return string(out), err
+	return ca, authority.Pool()
 }
 
 // step notes what was reached.

@@ -5,7 +5,6 @@ package field
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,10 +58,7 @@ func newSandbox(t *testing.T) *sandbox {
 	})
 	start(t, s.dir, filepath.Join(s.dir, "redis.log"), nil, "redis-server", "--port", "6379", "--bind", "127.0.0.1", "--save", "", "--dir", s.dir)
 	listens(t, redis)
-	ca := s.server(filepath.Join(s.dir, "certificates/server-cert.pem"), filepath.Join(s.dir, "certificates/server-key.pem"))
-	root := expect.Value(os.ReadFile(ca))(t)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(root)
+	ca, roots := s.server(filepath.Join(s.dir, "certificates/server-cert.pem"), filepath.Join(s.dir, "certificates/server-key.pem"))
 	s.client = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	s.wfm()
 

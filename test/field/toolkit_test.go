@@ -5,7 +5,6 @@ package field
 import (
 	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,11 +62,9 @@ func newToolkit(t *testing.T, revision margo.Revision) *toolkit {
 	template = bytes.ReplaceAll(template, []byte("registry.example.com"), []byte(k.Registry.Address()))
 	expect.Check(t, os.WriteFile(filepath.Join(k.dir, another), template, 0o600))
 
-	ca := k.server(filepath.Join(k.dir, "certs/server-cert.pem"), filepath.Join(k.dir, "certs/server-key.pem"))
+	ca, roots := k.server(filepath.Join(k.dir, "certs/server-cert.pem"), filepath.Join(k.dir, "certs/server-key.pem"))
 	root := expect.Value(os.ReadFile(ca))(t)
 	expect.Check(t, os.WriteFile(filepath.Join(k.dir, "certs/ca-cert.pem"), root, 0o600))
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(root)
 	k.env = []string{"CTT_SAMPLE_REPOSITORY=oci://" + k.Registry.Address() + "/" + plant.Component, "CTT_SAMPLE_REVISION=" + plant.ComponentVersion, "KEEP_DATA=true"}
 	k.settings = plant.Settings{
 		Poll: time.Hour, Settle: time.Second, LogLevel: "debug", // the test says when
@@ -245,7 +242,7 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 		t.Run(revision.String(), func(t *testing.T) {
 			k := newToolkit(t, revision)
 			k.began = time.Now()
-			if out, err := k.margolite("check"); err != nil && !strings.Contains(out, "is reachable") {
+			if out, err := k.Margolite(t.Context(), "check"); err != nil && !strings.Contains(out, "is reachable") {
 				t.Errorf("check says %s", out)
 			}
 			expect.Check(t, k.Run(t.Context()))
@@ -293,10 +290,10 @@ func TestTheMockOfTheToolkit(t *testing.T) {
 			if revision == margo.RC3 { // it has forgotten everything, and begins at version 1
 				expect.True(t, k.Control().Sync(t.Context()) != nil, "the manifest of version 1 was accepted")
 				k.greets("servus")
-				if out, err := k.margolite("status"); err != nil || !strings.Contains(out, "margolite accept-rollback") {
+				if out, err := k.Margolite(t.Context(), "status"); err != nil || !strings.Contains(out, "margolite accept-rollback") {
 					t.Errorf("status does not say what to do: %s", out)
 				}
-				out, err := k.margolite("accept-rollback", "--yes")
+				out, err := k.Margolite(t.Context(), "accept-rollback", "--yes")
 				t.Log(out)
 				expect.Check(t, err)
 				k.settled(first, "installed")
