@@ -81,7 +81,7 @@ func testBoard(t *testing.T, b board) {
 	}
 	step("check")
 
-	enrol(t, m, p)
+	expect.Check(t, p.Enrol(host, func(name string, data []byte) { m.write("/etc/margolite/provision.d/"+name, data) }))
 	known := expect.Value(p.WFM.WaitDevice(within(t), p.ClientID(), plant.Device))(t)
 	reported := expect.Value(margo.ParseCapabilities(known.Body))(t)
 	step("enrol, until the WFM knows what the device has")
@@ -193,21 +193,6 @@ func (m *machine) visit(greeting, version string) (a plant.Answer) {
 		return err
 	})
 	return a
-}
-
-// enrol puts the files of the device's identity where the agent waits for them.
-func enrol(t *testing.T, m *machine, p *wfm) {
-	t.Helper()
-	// The names of what is written last begin to count when all of it is there.
-	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
-		data := expect.Value(os.ReadFile(file))(t)
-		m.write("/etc/margolite/provision.d/"+name, data)
-	}
-	m.write("/etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
-wfm: {url: %q, certificate: device.pem, key: device.key, trustBundle: bundle.json}
-poll: {interval: 1s}
-registries: {%q: {plainHTTP: true}}
-`, plant.Device, p.seen(p.WFM.URL()), p.seen(p.Registry.Address())))
 }
 
 // wfm is a plant whose device is somewhere else.

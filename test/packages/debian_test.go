@@ -96,16 +96,7 @@ func TestTheDebianPackage(t *testing.T) {
 			t.Logf("the agent said:\n%s", d.log.String())
 		}
 	})
-	// The names of what is copied last begin to count when all of it is there.
-	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
-		data := expect.Value(os.ReadFile(file))(t)
-		s.put("etc/margolite/provision.d/"+name, data)
-	}
-	s.put("etc/margolite/provision.d/plant.yaml", fmt.Appendf(nil, `device: {id: %s}
-wfm: {url: %q, certificate: device.pem, key: device.key, trustBundle: bundle.json}
-poll: {interval: 1s}
-registries: {%q: {plainHTTP: true}}
-`, plant.Device, p.WFM.URL(), p.Registry.Address()))
+	expect.Check(t, p.Enrol("127.0.0.1", func(name string, data []byte) { s.put("etc/margolite/provision.d/"+name, data) }))
 	client := control.Dial(filepath.Join(s.root, "run/margolite/control.sock"))
 	plant.Require(t, "the agent is enrolled", func() error { return client.Ping(ctx) })
 

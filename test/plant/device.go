@@ -92,6 +92,25 @@ func members(m map[string]string) string {
 	return strings.Join(all, ", ")
 }
 
+// Enrol gives the provisioning files of a device that sees this machine as host to put, by
+// name. That of the last begins to count when all of them are there.
+func (p *Plant) Enrol(host string, put func(name string, data []byte)) error {
+	for name, file := range map[string]string{"device.pem": p.Identity.Certificate, "device.key": p.Identity.Key, "bundle.json": p.Identity.TrustBundle} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		put(name, data)
+	}
+	text := fmt.Sprintf(`device: {id: %s}
+wfm: {url: %q, certificate: device.pem, key: device.key, trustBundle: bundle.json}
+poll: {interval: 1s}
+registries: {%q: {plainHTTP: true}}
+`, Device, p.WFM.URL(), p.Registry.Address())
+	put("plant.yaml", []byte(strings.ReplaceAll(text, "127.0.0.1", host)))
+	return nil
+}
+
 // Reconfigure is Configure for an agent that runs: it is told to take over what
 // it can.
 func (p *Plant) Reconfigure(s Settings) error {
