@@ -95,8 +95,7 @@ func FuzzPasses(f *testing.F) {
 
 // fuzzTarget fuzzes a target of a test program as `make fuzz` does.
 func fuzzTarget(t *testing.T, dir, program, target string) (string, error) {
-	script, err := filepath.Abs("fuzztarget")
-	expect.Check(t, err)
+	script := expect.Value(filepath.Abs("fuzztarget"))(t)
 	out, err := exec.Command(script, dir, program, target, "1000x", t.TempDir()).CombinedOutput()
 	return string(out), err
 }

@@ -47,9 +47,7 @@ func TestGoIsNewEnough(t *testing.T) {
 			if out, err := b.run("env", "GOFLAGS"); err != nil || out != want {
 				t.Errorf("%q, %v, want %q", out, err, want)
 			}
-			if fetched := b.requests.Load() > 0; fetched == taken {
-				t.Errorf("it asked the proxy: %v", fetched)
-			}
+			expect.Equal(t, b.requests.Load() > 0, !taken, "it asked the proxy")
 		})
 	}
 }
@@ -68,12 +66,8 @@ func TestGoIsFetchedOnce(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	if n := b.requests.Load(); n != 1 {
-		t.Errorf("it was fetched %d times", n)
-	}
-	if _, err := os.Stat(filepath.Join(b.cached(), "src/go.mod")); err != nil {
-		t.Errorf("the standard library is no module: %v", err)
-	}
+	expect.Equal(t, b.requests.Load(), 1, "times that it was fetched")
+	expect.OK(t, expect.ErrorOf(os.Stat(filepath.Join(b.cached(), "src/go.mod")))) // the standard library is a module
 	expect.True(t, expect.ErrorOf(os.Stat(b.cached()+".part")) != nil, "a part of it is left")
 }
 
@@ -116,10 +110,8 @@ func TestGoOfAnotherChecksumIsRefused(t *testing.T) {
 
 // A new version in go.mod needs new checksums: build/README.md says how.
 func TestGoHasChecksums(t *testing.T) {
-	gomod, err := os.ReadFile("../go.mod")
-	check(t, err)
-	sums, err := os.ReadFile("go.sums")
-	check(t, err)
+	gomod := expect.Value(os.ReadFile("../go.mod"))(t)
+	sums := expect.Value(os.ReadFile("go.sums"))(t)
 	version := regexp.MustCompile(`(?m)^go (\S+)$`).FindSubmatch(gomod)
 	for _, arch := range []string{"amd64", "arm64"} {
 		line := fmt.Sprintf(`(?m)^[0-9a-f]{64}  v0\.0\.1-go%s\.linux-%s\.zip$`, regexp.QuoteMeta(string(version[1])), arch)
@@ -141,8 +133,7 @@ type bare struct {
 
 func newBare(t *testing.T, version string) *bare {
 	t.Helper()
-	script, err := os.ReadFile("go")
-	check(t, err)
+	script := expect.Value(os.ReadFile("go"))(t)
 	arch := goEnv(t, "GOHOSTARCH")
 	b := &bare{t: t, dir: t.TempDir(), module: "v0.0.1-go1.99.1.linux-" + arch}
 	path := "/golang.org/toolchain/@v/" + b.module + ".zip"
@@ -211,7 +202,4 @@ func (b *bare) run(args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-func check(t testing.TB, err error) {
-	t.Helper()
-	expect.Check(t, err)
-}
+var check = expect.Check

@@ -55,9 +55,7 @@ func TestGoInstallOfAVersion(t *testing.T) {
 		out, _ := program.CombinedOutput()    // check fails: there is no WFM
 		return string(out)
 	}
-	if out := run("version"); !strings.Contains(out, "margolite "+version.Version+",") {
-		t.Errorf("its version is %s, want %s", out, version.Version)
-	}
+	expect.Contains(t, run("version"), "margolite "+version.Version+",", "its version")
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
@@ -91,12 +89,10 @@ func moduleProxy(t *testing.T, version gomodule.Version) (dir string) {
 	dir = t.TempDir()
 	versions := filepath.Join(dir, module, "@v")
 	check(t, os.MkdirAll(versions, 0o755))
-	archive, err := os.Create(filepath.Join(versions, version.Version+".zip"))
-	check(t, err)
+	archive := expect.Value(os.Create(filepath.Join(versions, version.Version+".zip")))(t)
 	defer archive.Close()
 	check(t, zip.Create(archive, version, files))
-	gomod, err := os.ReadFile("../go.mod")
-	check(t, err)
+	gomod := expect.Value(os.ReadFile("../go.mod"))(t)
 	for name, content := range map[string][]byte{
 		"list": []byte(version.Version), version.Version + ".mod": gomod,
 		version.Version + ".info": fmt.Appendf(nil, `{"Version": %q}`, version.Version),
@@ -115,7 +111,6 @@ func (f tracked) Open() (io.ReadCloser, error) { return os.Open(filepath.Join(".
 
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
-	out, err := exec.Command("go", "env", name).Output()
-	check(t, err)
+	out := expect.Value(exec.Command("go", "env", name).Output())(t)
 	return strings.TrimSpace(string(out))
 }

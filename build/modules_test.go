@@ -14,8 +14,7 @@ import (
 func TestNoModuleIsReplaced(t *testing.T) {
 	cmd := exec.Command("go", "mod", "edit", "-json")
 	cmd.Dir = ".."
-	out, err := cmd.Output()
-	check(t, err)
+	out := expect.Value(cmd.Output())(t)
 	var file struct{ Replace []any }
 	check(t, json.Unmarshal(out, &file))
 	expect.True(t, len(file.Replace) == 0, "go.mod has %d replace directives: %v", len(file.Replace), file.Replace)

@@ -22,8 +22,7 @@ func TestPOL11LinkerPrunesMethods(t *testing.T) {
 	} {
 		cmd := exec.Command("go", "build", "-o", filepath.Join(t.TempDir(), program), "-tags", tags, "-ldflags=-dumpdep", module+"/cmd/"+program)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		out, err := cmd.StderrPipe()
-		check(t, err)
+		out := expect.Value(cmd.StderrPipe())(t)
 		check(t, cmd.Start())
 		edges := 0
 		lines := bufio.NewScanner(out)
