@@ -39,9 +39,8 @@ func TestBoundedDirectories(t *testing.T) {
 	check(t, os.WriteFile(file, []byte("kept"), 0o600))
 	cfg.Runtime.Logs.Total = 3 << 20
 	check(t, boundDirs(cfg)) // the next start of the agent
-	if text, err := os.ReadFile(file); err != nil || string(text) != "kept" || size(logs) != 3<<20 {
-		t.Errorf("after another start: %q, %v, %d bytes", text, err, size(logs))
-	}
+	expect.Equal(t, string(expect.Value(os.ReadFile(file))(t)), "kept", "after another start the file")
+	expect.Equal(t, size(logs), 3<<20, "after another start the bytes of logs")
 	if info, err := os.Stat(locks); err != nil || info.Mode() != os.ModeDir|os.ModeSticky|0o777 || size(locks) != 4<<20 {
 		t.Errorf("locks: %v, %v, %d bytes", info, err, size(locks))
 	}

@@ -47,9 +47,7 @@ func TestID02CSRKeepsTheKeyOnTheDevice(t *testing.T) {
 	t.Run("ID-25 the key is not overwritten", func(t *testing.T) {
 		before := expect.Value(os.ReadFile(key))(t)
 		call(t, "csr", "--name", "gw-07", "--key", key, "--out", key).ends(t, command.Usage, "", "--out names the file of the private key")
-		if after, _ := os.ReadFile(key); string(after) != string(before) {
-			t.Error("the key is gone")
-		}
+		expect.Equal(t, string(expect.Value(os.ReadFile(key))(t)), string(before), "the key")
 		other := filepath.Join(dir, "other")
 		check(t, os.WriteFile(other, []byte("something else\n"), 0o600))
 		call(t, "csr", "--name", "gw-07", "--key", other).ends(t, command.Failed, "", "fix: name a new file with --key")

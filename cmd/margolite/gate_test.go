@@ -43,13 +43,12 @@ func TestRulesForMountsFollowLinks(t *testing.T) {
 
 func TestTheSocketIsSharedWithAGroup(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control.sock")
-	l, err := control.Listen(path)
-	check(t, err)
+	l := expect.Value(control.Listen(path))(t)
 	defer l.Close()
 	for _, group := range []string{ownGroup(t), ""} {
 		expect.Error(t, share(path, group), nil, "group %q", group)
 	}
-	err = share(path, "nobody-has-this")
+	err := share(path, "nobody-has-this")
 	expect.ErrorWith(t, err, path, "a group that does not exist")
 	expect.Contains(t, command.HintOf(err), "groupadd --system nobody-has-this", "hint")
 	expect.Error(t, share(path+".none", ""), os.ErrNotExist, "a socket that does not exist")

@@ -82,8 +82,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 // The README names verbs and flags that margolite has, and targets that make has.
 func TestCommandsOfTheREADMEAreKnown(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
-	check(t, err)
+	makefile := expect.Value(os.ReadFile(filepath.Join(root, "Makefile")))(t)
 	text := pages(t)[filepath.Join(root, "README.md")]
 	if lines := strings.Split(text, "\n"); len(lines) > 200 || slices.ContainsFunc(lines, func(l string) bool { return len([]rune(l)) > 120 }) {
 		t.Error("the README has more than 200 lines, or one of more than 120 characters")

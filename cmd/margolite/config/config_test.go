@@ -45,8 +45,7 @@ func TestFilesThatSetNothingMeanTheDefaults(t *testing.T) {
 		"empty lists and names":    "poll: {windows: [], downtime: []}\nwfm: {ids: [], ca: '', authorization: {}, clientId: '', reports: ''}\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := expect.Value(config.Parse("config.yaml", []byte(file)))(t)
-			sameConfig(t, c, config.Default())
+			sameConfig(t, parse(t, file), config.Default())
 		})
 	}
 }
@@ -299,12 +298,8 @@ func TestPOL09EachWayToTheWFMHasItsKeys(t *testing.T) {
 			want := config.Default()
 			want.WFM = d
 			test.want(&want.WFM)
-			c, err := config.Parse("f", []byte("wfm:\n  "+strings.ReplaceAll(test.wfm, "\n", "\n  ")+"\n"))
-			check(t, err)
-			sameConfig(t, c, want)
-			c, err = config.Parse("f", withKeys(t, packaged, test.wfm))
-			check(t, err)
-			sameConfig(t, c, want)
+			sameConfig(t, parse(t, "wfm:\n  "+strings.ReplaceAll(test.wfm, "\n", "\n  ")+"\n"), want)
+			sameConfig(t, parse(t, string(withKeys(t, packaged, test.wfm))), want)
 		})
 	}
 }
