@@ -405,9 +405,7 @@ func TestDamageWhileTheStoreIsOpen(t *testing.T) {
 			s := expect.Value(store.Open(path, store.Options{Apart: apart}))(t)
 			check(t, os.Truncate(path, 2*pageSize))
 			expect.Error(t, call(s, w), store.ErrCorrupt, "error")
-			if err := s.Guard(t.Context()); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), path) {
-				t.Errorf("the guard says %v", err)
-			}
+			corrupt(t, s.Guard(t.Context()), path)
 			expect.Error(t, s.Commit("test", step(steps+1)), store.ErrCorrupt, "then")
 			if _, _, err := s.Setting("n"); !errors.Is(err, store.ErrCorrupt) {
 				t.Errorf("then got %v", err)
@@ -429,9 +427,7 @@ func TestARecordThatRotsWhileTheStoreIsOpen(t *testing.T) {
 	if err := os.WriteFile(path, flipped, 0o600); err != nil { // the same file
 		t.Fatal(err)
 	}
-	if _, err := s.Deployment("d3"); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), `"d3"`) {
-		t.Errorf("got %v", err)
-	}
+	corrupt(t, expect.ErrorOf(s.Deployment("d3")), `"d3"`)
 	if _, _, err := s.Manifest(); err != nil {
 		t.Errorf("what is sound cannot be read: %v", err)
 	}

@@ -58,10 +58,7 @@ func (f *fixture) sound(entries, first, head uint64) {
 // broken fails the test unless the journal goes wrong at an entry.
 func (f *fixture) broken(at uint64) {
 	f.t.Helper()
-	_, err := f.VerifyJournal()
-	if !errors.Is(err, store.ErrCorrupt) || !strings.HasPrefix(err.Error(), fmt.Sprintf("entry %d of the journal", at)) {
-		f.t.Errorf("got %v, want damage at entry %d", err, at)
-	}
+	corrupt(f.t, expect.ErrorOf(f.VerifyJournal()), fmt.Sprintf("entry %d of the journal", at))
 }
 
 // sequences of entries.
@@ -456,9 +453,7 @@ func TestEntriesThatCannotBeReadComeBesideTheOthers(t *testing.T) {
 	f.open()
 	got, err := f.Journal(store.JournalFilter{})
 	same(t, "the others", sequences(got), []uint64{1, 3, 4})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "entry 2 of") || !strings.Contains(err.Error(), "entry 6f6464 of") {
-		t.Errorf("got %v", err)
-	}
+	corrupt(t, err, "entry 2 of", "entry 6f6464 of")
 }
 
 func TestAJournalFileThatCannotBeWrittenDoesNotUndoTheCommit(t *testing.T) {
@@ -480,9 +475,7 @@ func TestARottenJournalFileIsReportedAndMended(t *testing.T) {
 	f := newFixture(t)
 	f.noted(1, 2)
 	f.writeJournalFile(`{"anchor"`)
-	if _, err := f.VerifyJournal(); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), f.journalFile()) {
-		t.Errorf("got %v", err)
-	}
+	corrupt(t, expect.ErrorOf(f.VerifyJournal()), f.journalFile())
 	f.reopen()
 	f.sound(2, 1, 2)
 }

@@ -126,6 +126,15 @@ func same(t testing.TB, what string, got, want any) {
 	}
 }
 
+// corrupt expects an error that says what is damaged.
+func corrupt(t testing.TB, err error, parts ...string) {
+	t.Helper()
+	expect.Error(t, err, store.ErrCorrupt, "error")
+	for _, part := range parts {
+		expect.ErrorWith(t, err, part, "error")
+	}
+}
+
 func artifact(s string) (digest.Digest, []byte) {
 	return digest.FromString(s), []byte(s)
 }
@@ -414,15 +423,11 @@ func TestARottenRecordComesBesideTheGoodOnes(t *testing.T) {
 
 	deployments, err := f.Deployments()
 	same(t, "deployments", deployments, []store.Deployment{{ID: "b"}})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), `"a"`) || !strings.Contains(err.Error(), `"c"`) {
-		t.Errorf("the error does not name the rotten ones: %v", err)
-	}
+	corrupt(t, err, `"a"`, `"c"`)
 	expect.Error(t, expect.ErrorOf(f.Deployment("a")), store.ErrCorrupt, "a rotten deployment")
 	reports, err := f.Reports(0, 3)
 	same(t, "reports", reports, []store.Report{{Sequence: 1}, {Sequence: 2}, {Sequence: 3}})
-	if !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "report 0000000000000001:") || !strings.Contains(err.Error(), "report 0000000000000002090") {
-		t.Errorf("the error does not name the rotten ones: %v", err)
-	}
+	corrupt(t, err, "report 0000000000000001:", "report 0000000000000002090")
 
 	f.commit(store.Change{Deployments: []store.Deployment{{ID: "a"}}, Forget: []string{"c"}, Reports: []store.Report{{}}})
 	expect.Error(t, expect.ErrorOf(f.Deployments()), nil, "deployments are not mended")
