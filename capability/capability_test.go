@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/margolite/margolite/capability"
@@ -105,42 +106,112 @@ func computer() files {
 	)
 }
 
-// What else machines have is recorded in testdata/boards, whose reports cmd/margolite compares.
-func TestAMachineIsDiscovered(t *testing.T) {
-	want := capability.Facts{
-		CPU:    capability.CPU{Cores: 4, Architecture: "amd64"},
-		Memory: 8054996 << 10,
-		Interfaces: []capability.Interface{
-			{Kind: capability.Ethernet, Name: "enp3s0"},
-			{Kind: capability.Cellular, Name: "enx02"},
-			{Kind: capability.WiFi, Name: "wlp4s0"},
-			{Kind: capability.Bluetooth, Name: "hci0"},
-			{Kind: capability.USB, Name: "usb1"},
+func raspberryPi() files {
+	return all(
+		port("eth0", "1", "", "bcmgenet", "dc:a6:32:00:00:01"),
+		port("wlan0", "1", "wlan", "brcmfmac", "dc:a6:32:00:00:02"),
+		port("can0", "280", "", "mcp251x", ""),
+		port("usb0", "1", "gadget", "", "02:22:82:00:00:00"),
+		network("lo", "772"), network("vcan0", "280"),
+		files{
+			"proc/cpuinfo":                                "processor\t: 0\nBogoMIPS\t: 108.00\n\nSerial\t\t: 10000000aabbccdd\nModel\t\t: Raspberry Pi 4 Model B Rev 1.4\n",
+			"proc/meminfo":                                "MemTotal:        3884312 kB\n",
+			"etc/hostname":                                "raspberrypi\n",
+			"etc/machine-id":                              "uninitialized\n",
+			"var/lib/dbus/machine-id":                     "fedcba9876543210fedcba9876543210\n",
+			"sys/devices/system/cpu/online":               "0-1,3\n",
+			"sys/firmware/devicetree/base/model":          "Raspberry Pi 4 Model B Rev 1.4\x00",
+			"sys/firmware/devicetree/base/compatible":     "raspberrypi,4-model-b\x00brcm,bcm2711\x00",
+			"sys/class/drm/renderD128/device":             "-> ../../../devices/platform/v3d",
+			"sys/devices/platform/v3d/driver":             "-> ../../../bus/platform/drivers/v3d",
+			"sys/devices/platform/v3d/of_node":            "-> ../../../firmware/devicetree/base/v3d",
+			"sys/firmware/devicetree/base/v3d/compatible": "brcm,2711-v3d\x00",
+			"sys/class/drm/version":                       "drm 1.1.0\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":  "9223372036854771712\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":          "-1\n",
+			"sys/fs/cgroup/cpu/cpu.cfs_period_us":         "100000\n",
+			"sys/fs/cgroup/cpuset/cpuset.cpus":            "0-3\n",
 		},
-		Peripherals: []capability.Peripheral{{Kind: capability.GPU, Name: "renderD128", Vendor: "Intel", Model: "8086:46d1", Driver: "i915"}},
-		Identity: capability.Identity{
-			Vendor: "Northstar Industrial Devices", Model: "332ANZE1-N1", SerialNumber: "PF45343-AA",
-			MachineID: "0123456789abcdef0123456789abcdef", HardwareAddress: "68:05:ca:00:00:02", Hostname: "plant-a",
-		},
-	}
-	got, err := capability.Discover(t.Context(), computer().write(t), capability.Options{Architecture: "amd64"})
-	expect.OK(t, err)
-	expect.True(t, got.Storage != 0, "no storage found")
-	got.Storage = 0 // of the machine that runs the test
-	expect.Equal(t, got, want, "facts")
+	)
 }
 
-func TestWhatIsMissingInOnePlaceIsReadInAnother(t *testing.T) {
-	machine := files{
-		"proc/cpuinfo":            "processor\t\t: 0\ncpu model\t\t: MIPS 1004Kc V2.15\n\nprocessor\t\t: 1\n",
-		"proc/meminfo":            "MemTotal:         122860 kB\n",
-		"etc/hostname":            "OpenWrt\n",
-		"etc/machine-id":          "uninitialized\n",
-		"var/lib/dbus/machine-id": "fedcba9876543210fedcba9876543210\n",
+func router() files {
+	return all(
+		port("eth0", "1", "dsa", "mtk_soc_eth", "94:83:c4:00:00:01"),
+		port("lan1", "1", "dsa", "mt7530", "94:83:c4:00:00:01"),
+		port("phy0-ap0", "1", "wlan", "mt76_wmac", "94:83:c4:00:00:02"),
+		port("wwan0", "519", "wwan", "qmi_wwan", ""),
+		network("lo", "772"), network("br-lan", "1"), network("eth0.2", "1"),
+		files{
+			"proc/cpuinfo":             "system type\t\t: MediaTek MT7621\nprocessor\t\t: 0\ncpu model\t\t: MIPS 1004Kc V2.15\n\nprocessor\t\t: 1\ncpu model\t\t: MIPS 1004Kc V2.15\n",
+			"proc/meminfo":             "MemTotal:         122860 kB\n",
+			"proc/sys/kernel/hostname": "OpenWrt\n",
+			"etc/board.json":           `{"model":{"id":"glinet,gl-mt1300","name":"GL.iNet GL-MT1300"},"network":{"lan":{}}}`,
+		},
+	)
+}
+
+func TestMachinesAreDiscovered(t *testing.T) {
+	for name, row := range map[string]struct {
+		machine      files
+		architecture string
+		want         capability.Facts
+	}{
+		"a PC with a modem": {computer(), "amd64", capability.Facts{
+			CPU:    capability.CPU{Cores: 4, Architecture: "amd64"},
+			Memory: 8054996 << 10,
+			Interfaces: []capability.Interface{
+				{Kind: capability.Ethernet, Name: "enp3s0"},
+				{Kind: capability.Cellular, Name: "enx02"},
+				{Kind: capability.WiFi, Name: "wlp4s0"},
+				{Kind: capability.Bluetooth, Name: "hci0"},
+				{Kind: capability.USB, Name: "usb1"},
+			},
+			Peripherals: []capability.Peripheral{{Kind: capability.GPU, Name: "renderD128", Vendor: "Intel", Model: "8086:46d1", Driver: "i915"}},
+			Identity: capability.Identity{
+				Vendor: "Northstar Industrial Devices", Model: "332ANZE1-N1", SerialNumber: "PF45343-AA",
+				MachineID: "0123456789abcdef0123456789abcdef", HardwareAddress: "68:05:ca:00:00:02", Hostname: "plant-a",
+			},
+		}},
+		"a Raspberry Pi with a CAN hat": {raspberryPi(), "arm64", capability.Facts{
+			CPU:    capability.CPU{Cores: 3, Architecture: "arm64"},
+			Memory: 3884312 << 10,
+			Interfaces: []capability.Interface{
+				{Kind: capability.CANBus, Name: "can0"},
+				{Kind: capability.Ethernet, Name: "eth0"},
+				{Kind: capability.USB, Name: "usb0"},
+				{Kind: capability.WiFi, Name: "wlan0"},
+			},
+			Peripherals: []capability.Peripheral{{Kind: capability.GPU, Name: "renderD128", Vendor: "Broadcom", Model: "VideoCore VI", Driver: "v3d"}},
+			Identity: capability.Identity{
+				Vendor: "Raspberry Pi", Model: "Raspberry Pi 4 Model B Rev 1.4", SerialNumber: "10000000aabbccdd",
+				MachineID: "fedcba9876543210fedcba9876543210", HardwareAddress: "dc:a6:32:00:00:01", Hostname: "raspberrypi",
+			},
+		}},
+		"an OpenWrt router": {router(), "mipsle", capability.Facts{
+			CPU:    capability.CPU{Cores: 2, Architecture: "mipsle"},
+			Memory: 122860 << 10,
+			Interfaces: []capability.Interface{
+				{Kind: capability.Ethernet, Name: "eth0"},
+				{Kind: capability.Ethernet, Name: "lan1"},
+				{Kind: capability.WiFi, Name: "phy0-ap0"},
+				{Kind: capability.Cellular, Name: "wwan0"},
+			},
+			Identity: capability.Identity{
+				Vendor: "GL.iNet", Model: "GL.iNet GL-MT1300", HardwareAddress: "94:83:c4:00:00:01", Hostname: "OpenWrt",
+			},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := capability.Discover(t.Context(), row.machine.write(t), capability.Options{Architecture: row.architecture})
+			expect.OK(t, err)
+			expect.True(t, got.Storage != 0, "no storage found")
+			got.Storage = 0 // of the machine that runs the test
+			if diff := cmp.Diff(row.want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
-	got := expect.Value(capability.Discover(t.Context(), machine.write(t), capability.Options{}))(t)
-	expect.Equal(t, got.CPU.Cores, 2, "cores")
-	expect.Equal(t, got.Identity, capability.Identity{MachineID: "fedcba9876543210fedcba9876543210", Hostname: "OpenWrt"}, "identity")
 }
 
 func TestCAP05LimitsOfAContainerCount(t *testing.T) {
