@@ -12,24 +12,21 @@ import (
 	"github.com/margolite/margolite/test/expect"
 )
 
-// There is one list of options, and image builders take it as a file of theirs.
-func TestFragmentsAreTheOneList(t *testing.T) {
-	for _, file := range []string{
-		"buildroot/kernel/margolite.config",
-		"yocto/meta-margolite/recipes-kernel/linux/files/margolite.cfg",
+// Image builders take as files of their own what may be copied without the rest.
+func TestCopiesAreTheSameEverywhere(t *testing.T) {
+	for file, of := range map[string]string{
+		"buildroot/kernel/margolite.config":                             "../runtime/kernel/margolite.cfg",
+		"yocto/meta-margolite/recipes-kernel/linux/files/margolite.cfg": "../runtime/kernel/margolite.cfg",
+		"buildroot/package/margolite/margolite.service":                 "margolite.service",
 	} {
-		got, err := os.ReadFile(file)
-		if err != nil {
-			t.Error(err)
-		} else if string(got) != kernel.Fragment {
-			t.Errorf("%s differs from runtime/kernel/margolite.cfg: copy it", file)
+		if want := expect.Value(os.ReadFile(of))(t); !bytes.Equal(expect.Value(os.ReadFile(file))(t), want) {
+			t.Errorf("%s differs from %s: copy it", file, of)
 		}
 	}
 }
 
 func TestBuildrootSwitchesOnWhatIsNeeded(t *testing.T) {
-	mk, err := os.ReadFile("buildroot/package/margolite/margolite.mk")
-	expect.Check(t, err)
+	mk := expect.Value(os.ReadFile("buildroot/package/margolite/margolite.mk"))(t)
 	var want, got []string
 	for _, o := range kernel.Options() {
 		if !o.Extra {
@@ -42,14 +39,4 @@ func TestBuildrootSwitchesOnWhatIsNeeded(t *testing.T) {
 		}
 	}
 	expect.True(t, slices.Equal(got, want), "margolite.mk switches on\n%v\nwant\n%v", got, want)
-}
-
-// The external tree of Buildroot may be copied without the rest.
-func TestTheUnitIsTheSameEverywhere(t *testing.T) {
-	want, err := os.ReadFile("margolite.service")
-	expect.Check(t, err)
-	got, err := os.ReadFile("buildroot/package/margolite/margolite.service")
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("buildroot/package/margolite/margolite.service differs from margolite.service: copy it (%v)", err)
-	}
 }

@@ -15,8 +15,7 @@ import (
 )
 
 func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
-	here, err := filepath.Abs(".")
-	expect.Check(t, err)
+	here := expect.Value(filepath.Abs("."))(t)
 	common := []string{"etc/margolite/config.yaml", "usr/bin/margolite", "usr/libexec/margolite/margolite-init"}
 	for name, c := range map[string]struct {
 		ofSystem, init string // containerd
@@ -65,8 +64,7 @@ func TestThePackageInstallsWhatItsContainerdNeeds(t *testing.T) {
 			if err != nil || !strings.Contains(string(config), "\n  containerd: "+c.containerd+"\n") {
 				t.Errorf("the configuration names another containerd than %s (%v)", c.containerd, err)
 			}
-			asked, err := os.ReadFile(log)
-			expect.Check(t, err)
+			asked := expect.Value(os.ReadFile(log))(t)
 			for program, tags := range map[string]string{
 				"margolite":               " -tags grpcnotrace,osusergo,netgo,no_rdt ",
 				"containerd-shim-runc-v2": " -tags no_grpc,osusergo,netgo ",

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -32,26 +31,22 @@ func translate(t *testing.T, shell []string, uci string) string {
 	if shell[0] == "chroot" {
 		root = shell[1]
 	}
-	dir, err := os.MkdirTemp(root, "uci2yaml")
-	check(t, err)
+	dir := expect.Value(os.MkdirTemp(root, "uci2yaml"))(t)
 	defer os.RemoveAll(dir)
-	program, err := os.ReadFile("margolite/files/uci2yaml")
-	check(t, err)
+	program := expect.Value(os.ReadFile("margolite/files/uci2yaml"))(t)
 	check(t, os.WriteFile(filepath.Join(dir, "uci2yaml"), program, 0o600))
 	check(t, os.WriteFile(filepath.Join(dir, "margolite"), []byte(uci), 0o600))
 	there := strings.TrimPrefix(dir, root)
 	cmd := exec.Command(shell[0], append(slices.Clone(shell[1:]), there+"/uci2yaml", there+"/etc/margolite.yaml")...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "UCI_CONFIG_DIR=" + there}
 	if root == "" {
-		functions, err := filepath.Abs("testdata/functions.sh")
-		check(t, err)
+		functions := expect.Value(filepath.Abs("testdata/functions.sh"))(t)
 		cmd.Env = append(os.Environ(), "UCI_FUNCTIONS="+functions, "UCI_FILE="+dir+"/margolite")
 	}
 	if text, err := cmd.CombinedOutput(); err != nil || len(text) > 0 {
 		t.Fatalf("%v: %v: %s", shell, err, text)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "etc/margolite.yaml"))
-	check(t, err)
+	text := expect.Value(os.ReadFile(filepath.Join(dir, "etc/margolite.yaml")))(t)
 	return string(text)
 }
 
@@ -71,8 +66,7 @@ func shells(t *testing.T) [][]string {
 }
 
 func TestThePackagedFileIsAConfiguration(t *testing.T) {
-	uci, err := os.ReadFile("margolite/files/margolite.config")
-	check(t, err)
+	uci := expect.Value(os.ReadFile("margolite/files/margolite.config"))(t)
 	want := config.Default()
 	want.State.Dir = "/opt/margolite"
 	for _, shell := range shells(t) {
@@ -199,9 +193,7 @@ func TestUCIArrivesAsConfiguration(t *testing.T) {
 			}},
 			"log": {c.Log.Level.String(), "DEBUG"},
 		} {
-			if !reflect.DeepEqual(pair[0], pair[1]) {
-				t.Errorf("%v: %s is %#v, want %#v\n%s", shell, name, pair[0], pair[1], text)
-			}
+			expect.Equal(t, pair[0], pair[1], "%v: %s of\n%s\n", shell, name, text)
 		}
 	}
 }
@@ -216,8 +208,7 @@ func elsewhere() []string {
 
 // No key of the configuration is forgotten.
 func TestEveryKeyHasAnOption(t *testing.T) {
-	reference, err := os.ReadFile("../config.yaml")
-	check(t, err)
+	reference := expect.Value(os.ReadFile("../config.yaml"))(t)
 	var keys map[string]any
 	check(t, yaml.Unmarshal(reference, &keys))
 	var uci strings.Builder
@@ -275,9 +266,7 @@ func TestWrongValuesAreRefusedByName(t *testing.T) {
 	} {
 		for _, shell := range shells(t) {
 			text := translate(t, shell, uci)
-			if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("%v: %s is taken as\n%s\nwith %v, want %s", shell, uci, text, err, want)
-			}
+			expect.ErrorWith(t, expect.ErrorOf(load(t, text)), want, "%v: %s is taken as\n%s", shell, uci, text)
 		}
 	}
 }
@@ -293,9 +282,7 @@ func TestAConfigurationOfItsOwnIsUsedAsItIs(t *testing.T) {
 		check(t, os.WriteFile(file, []byte("log: {level: warn}\n"), 0o600))
 		own := strings.TrimPrefix(file, root)
 		defer os.Remove(file)
-		if got := translate(t, shell, "config margolite 'main'\n\toption config '"+own+"'\nconfig log 'log'\n\toption level 'debug'\n"); got != "log: {level: warn}\n" {
-			t.Errorf("%v: it says %s", shell, got)
-		}
+		expect.Equal(t, translate(t, shell, "config margolite 'main'\n\toption config '"+own+"'\nconfig log 'log'\n\toption level 'debug'\n"), "log: {level: warn}\n", "%v", shell)
 	}
 }
 
