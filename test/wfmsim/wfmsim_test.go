@@ -315,13 +315,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		})
 	}
 	expect.Equal(t, len(r.wfm.Statuses("")), 0, "refused reports were kept")
-	if devices := r.wfm.Devices(""); len(devices) != 0 {
-		t.Errorf("refused capabilities were kept: %v", devices)
-	}
+	expect.Equal(t, len(r.wfm.Devices("")), 0, "refused capabilities were kept")
 	gone := expect.Value(r.wfm.Remove(deviceID, one))(t)
-	if a := r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")); a.status != 422 {
-		t.Errorf("installed although removed: got %d", a.status)
-	}
+	expect.Equal(t, r.call("POST", status, statusOf(t, gone, "installed", "web", "installed", "db", "installed")).status, 422, "installed although removed")
 	a, err := r.send(r.clientOf("wfm-1", "other"), nil, http.MethodGet, "/api/v1/deployments/"+one+"/"+published.Digest.String(), nil)
 	expect.True(t, err == nil && a.status == 404, "other client's document: %d, %v", a.status, err)
 }

@@ -97,9 +97,7 @@ func TestAFaultLastsAsLongAsItIsToldTo(t *testing.T) {
 	for i, want := range []int{200, 503, 503, 200} {
 		expect.Equal(t, status(), want, "request %d", i)
 	}
-	if active := switches.Active(); len(active) != 0 {
-		t.Errorf("still active: %v", active)
-	}
+	expect.Equal(t, len(switches.Active()), 0, "still active")
 	expect.Value(switches.Inject(fault.Fault{Endpoint: "page", Kind: fault.Answer, Status: 500}))(t)
 	switches.Clear("other")
 	expect.Equal(t, status(), 500, "clearing another endpoint")
@@ -120,8 +118,6 @@ func TestWhatWouldDoNothingIsRefused(t *testing.T) {
 		"a negative repetition":   {Kind: fault.Cut, Times: -1},
 		"a status without answer": {Kind: fault.Answer, Status: 100},
 	} {
-		if _, err := fault.New(fault.Options{}).Inject(f); err == nil || !strings.HasPrefix(err.Error(), "cannot inject fault: ") {
-			t.Errorf("%s: got %v", name, err)
-		}
+		expect.ErrorWith(t, expect.ErrorOf(fault.New(fault.Options{}).Inject(f)), "cannot inject fault: ", "%s", name)
 	}
 }
