@@ -63,6 +63,7 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 		change    func(*v1.Manifest)
 		interfere func(http.ResponseWriter, *http.Request) bool
 		limit     int64
+		tag       string
 		want      fault.Code
 	}{
 		"PKG-03 an artifact of Docker": {want: fault.InvalidPackage, change: func(m *v1.Manifest) {
@@ -92,6 +93,7 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 			m.Layers[0].Data = []byte(strings.Repeat("x", len(packageBytes)))
 		}},
 		"PKG-04 damaged bytes": {want: fault.Garbled, interfere: w.damage("/blobs/")},
+		"an impossible tag":    {want: fault.InvalidPackage, tag: "not a tag"},
 		"a broken registry":    {want: fault.Unreachable, interfere: answer(502)},
 		"another media type":   {want: fault.InvalidPackage, change: func(m *v1.Manifest) { m.MediaType = v1.MediaTypeImageIndex }},
 	} {
@@ -100,7 +102,7 @@ func TestArtifactRefusesEverythingElse(t *testing.T) {
 			w.set(test.interfere)
 			defer w.set(nil)
 			limits := image.ArtifactLimits{Size: cmp.Or(test.limit, 1<<20)}
-			data, _, err := images.Artifact(t.Context(), w.host+"/c", "1.0.0", limits, nil)
+			data, _, err := images.Artifact(t.Context(), w.host+"/c", cmp.Or(test.tag, "1.0.0"), limits, nil)
 			fails(t, err, test.want, "", "artifact")
 			expect.Equal(t, data != nil, err == nil, "it is there")
 		})
