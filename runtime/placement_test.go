@@ -75,31 +75,13 @@ services:
 	})
 }
 
-func TestFixedAddressesAndNames(t *testing.T) {
-	const file = `
-services:
-  web: {image: BUSYBOX, links: ["db:store"], networks: {lan: {ipv4_address: 10.99.7.20, aliases: [web.plant]}}}
-  db: {image: BUSYBOX, container_name: the-db, networks: {lan: {aliases: [db.plant]}}}
-networks:
-  lan: {ipam: {config: [{subnet: 10.99.7.0/24, ip_range: 10.99.7.128/25}]}}
-`
+func TestNamesOfContainersAreTaken(t *testing.T) {
 	r := newRig(t, embeddedBackend())
 	e := r.engine()
-	r.apply(e, r.load(e, "fixed", file))
-	c := r.containers(e, "fixed")
-	expect.Equal(t, []string{c["web"].Address, c["db"].Address}, []string{"10.99.7.20", "10.99.7.128"}, "addresses of web and db")
-	if n := c["web"].Sandbox.Attached; len(n) != 1 || n[0].Network.Name != "fixed_lan" || n[0].Address.String() != "10.99.7.20" {
-		t.Errorf("networks %v", n)
-	}
-	expect.Contains(t, r.inside(c["web"], "cat /etc/hosts")+"\n", "10.99.7.128\tdb\tdb.plant\tthe-db\tfixed-db-1\tstore\n", "hosts of web")
-	expect.Contains(t, r.inside(c["db"], "cat /etc/hosts")+"\n", "10.99.7.20\tweb\tweb.plant\tfixed-web-1\n", "hosts of db")
-
-	t.Log("what others have is refused, and said whose it is")
-	for _, test := range []struct{ project, file, says string }{
-		{"other", `services: {web: {image: BUSYBOX, container_name: the-db}}`, "service db of project fixed"},
-		{"other", `services: {web: {image: BUSYBOX, container_name: fixed-db-1}}`, "service db of project fixed"},
-	} {
-		r.refused(e, r.load(e, test.project, test.file), runtime.Conflict, test.says)
+	r.apply(e, r.load(e, "fixed", `services: {db: {image: BUSYBOX, container_name: the-db}}`))
+	for _, taken := range []string{"the-db", "fixed-db-1"} {
+		p := r.load(e, "other", `services: {web: {image: BUSYBOX, container_name: `+taken+`}}`)
+		r.refused(e, p, runtime.Conflict, "service db of project fixed")
 	}
 }
 
