@@ -28,6 +28,7 @@ import (
 	"github.com/margolite/margolite/runtime/image"
 	"github.com/margolite/margolite/test/containerdtest"
 	"github.com/margolite/margolite/test/expect"
+	"github.com/margolite/margolite/test/isolated"
 )
 
 const patience = 2 * time.Minute
@@ -311,17 +312,8 @@ func ownLinks(t testing.TB) (names []string) {
 // wipeNetwork removes links, rules, pins and the run directory behind the runtime's back.
 func (r *rig) wipeNetwork() {
 	r.Helper()
-	for _, link := range ownLinks(r) {
-		_ = exec.Command("ip", "link", "delete", link).Run() // may have gone with its other end
-	}
-	_ = exec.Command("nft", "delete", "table", "ip", "margolite").Run() // where nft is installed
-	for _, dir := range []string{"netns", "hosts"} {
-		for _, mount := range expect.Value(filepath.Glob(filepath.Join(r.run, dir, "*")))(r) {
-			if err := syscall.Unmount(mount, syscall.MNT_DETACH); err != nil && !errors.Is(err, syscall.EINVAL) {
-				r.Fatal(err)
-			}
-		}
-	}
+	expect.Check(r, isolated.ForgetNetwork())
+	r.wipeRun()
 	expect.Check(r, os.RemoveAll(r.run))
 }
 
