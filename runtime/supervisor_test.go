@@ -23,11 +23,7 @@ func (r *rig) touch(parts ...string) {
 
 func (r *rig) poked(e *runtime.Engine) {
 	r.Helper()
-	select {
-	case <-e.Changes():
-	case <-time.After(patience):
-		r.Error("nobody was told of the change")
-	}
+	expect.Receive(r, "the change is told", e.Changes())
 }
 
 func TestSupervisorKeepsToTheRestartPolicy(t *testing.T) {
@@ -192,11 +188,7 @@ func TestSupervisorLeavesRunningServicesAloneWhenItStarts(t *testing.T) {
 		}
 		e = r.engine()
 		r.supervise(e)
-		select {
-		case <-synced:
-		case <-time.After(patience):
-			t.Fatal("the rules were not brought up to date")
-		}
+		expect.Receive(t, "the rules are brought up to date", synced)
 		select {
 		case <-e.Changes():
 			t.Error("a change is told where there is none")
