@@ -47,7 +47,16 @@ func arrivals(t testing.TB, rules pace.Rules, begin pace.Moment, end time.Durati
 // A fleet that was cut off together, booted together, was asked for silence
 // until the same moment or waited for the same window does not arrive at once.
 func TestAFleetSpreads(t *testing.T) {
-	lost := errors.New("no route to host")
+	always := func(time.Duration) (bool, error) { return true, nil }
+	// outage is an hour, after ten minutes, in which polls fail; left is what remains of it.
+	outage := func(arrives bool, fails func(left time.Duration) error) func(time.Duration) (bool, error) {
+		return func(up time.Duration) (bool, error) {
+			if up > 10*time.Minute && up < 70*time.Minute {
+				return arrives, fails(70*time.Minute - up)
+			}
+			return true, nil
+		}
+	}
 	minutely := pace.Rules{Interval: time.Minute}
 	for name, c := range map[string]struct {
 		rules  pace.Rules
@@ -57,48 +66,24 @@ func TestAFleetSpreads(t *testing.T) {
 		later  int           // and of one after
 	}{
 		"after an outage of an hour": {
-			minutely,
-			func(up time.Duration) (bool, error) {
-				if up > 10*time.Minute && up < 70*time.Minute {
-					return false, lost
-				}
-				return true, nil
-			},
+			minutely, outage(false, func(time.Duration) error { return errors.New("no route to host") }),
 			70 * time.Minute, 120, 200,
 		},
 		"after an outage of an hour that the WFM answered": {
-			minutely,
-			func(up time.Duration) (bool, error) {
-				if up > 10*time.Minute && up < 70*time.Minute {
-					return true, answer(503, 0, "")
-				}
-				return true, nil
-			},
+			minutely, outage(true, func(time.Duration) error { return answer(503, 0, "") }),
 			70 * time.Minute, 120, 200,
 		},
-		"after they booted together": {
-			minutely,
-			func(time.Duration) (bool, error) { return true, nil },
-			0, 650, 200,
-		},
+		"after they booted together": {minutely, always, 0, 650, 200},
 		"after silence that ends for all at once": {
-			minutely,
-			func(up time.Duration) (bool, error) {
-				if up > 10*time.Minute && up < 70*time.Minute {
-					return true, answer(503, 70*time.Minute-up, "")
-				}
-				return true, nil
-			},
+			minutely, outage(true, func(left time.Duration) error { return answer(503, left, "") }),
 			70 * time.Minute, 200, 200,
 		},
 		"when a window opens": {
-			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:02-16:00")},
-			func(time.Duration) (bool, error) { return true, nil },
+			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:02-16:00")}, always,
 			2 * time.Minute, 200, 200,
 		},
 		"when a window opens for two minutes only": {
-			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:02-12:04")},
-			func(time.Duration) (bool, error) { return true, nil },
+			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:02-12:04")}, always,
 			2 * time.Minute, 200, 200,
 		},
 	} {
