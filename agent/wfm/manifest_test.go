@@ -64,22 +64,18 @@ func TestDS03DS04PollAsksForExactlyWhatItCanRead(t *testing.T) {
 	}
 }
 
-// An ETag that cannot be sent back, or that would match any manifest, must not
-// keep the device from ever hearing of another one.
+// An ETag that would match any manifest must not keep the device from ever hearing of
+// another one. Which ones are of no use is shown by margo.FuzzETag.
 func TestETagThatIsOfNoUseIsForgotten(t *testing.T) {
 	s, c := pair(t)
-	for _, etag := range []string{"*", "\"\x01\"", "\"" + strings.Repeat("x", 1<<10) + "\""} {
-		s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
-			expect.Equal(t, r.Header.Get("If-None-Match"), "", "If-None-Match")
-			w.Header().Set("Content-Type", margo.ManifestMediaType)
-			if !strings.Contains(etag, "\x01") { // with which an answer is not even received
-				w.Header()["ETag"] = []string{etag}
-			}
-			w.Write(newFleet(1, 1).raw())
-		})
-		m := expect.Value(c.Manifest(t.Context(), etag))(t) // as an earlier version may have kept it
-		expect.Equal(t, m.ETag, "", "ETag that is kept")
-	}
+	s.handle(manifestRoute, func(w http.ResponseWriter, r *http.Request) {
+		expect.Equal(t, r.Header.Get("If-None-Match"), "", "If-None-Match")
+		w.Header().Set("Content-Type", margo.ManifestMediaType)
+		w.Header().Set("ETag", "*")
+		w.Write(newFleet(1, 1).raw())
+	})
+	m := expect.Value(c.Manifest(t.Context(), "*"))(t) // as an earlier version may have kept it
+	expect.Equal(t, m.ETag, "", "ETag that is kept")
 }
 
 func TestManifestAnswers(t *testing.T) {
@@ -208,10 +204,6 @@ func TestAnswersAreWaitedForOnlySoLong(t *testing.T) {
 		timeout time.Duration
 		text    string
 	}{
-		"no header": {
-			handler: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-			timeout: 300 * time.Millisecond, text: "silent",
-		},
 		"a header and silence": {
 			handler: func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Type", margo.ManifestMediaType)
