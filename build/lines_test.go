@@ -27,7 +27,7 @@ var most = map[string]lines{
 	"agent/identity":              {1870, 2147},
 	"agent/margo":                 {3083, 2241},
 	"agent/metrics":               {245, 172},
-	"agent/pace":                  {557, 720},
+	"agent/pace":                  {557, 722},
 	"agent/uplink":                {1180, 1305},
 	"agent/wfm":                   {1921, 2361},
 	"build":                       {47, 794},

@@ -79,11 +79,13 @@ func TestAFleetSpreads(t *testing.T) {
 			70 * time.Minute, 200, 200,
 		},
 		"when a window opens": {
-			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:02-16:00")}, always,
+			pace.Rules{Interval: time.Minute, Windows: windows(t, "12:02-16:00")},
+			always,
 			2 * time.Minute, 200, 200,
 		},
 		"when a window opens for two minutes only": {
-			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:02-12:04")}, always,
+			pace.Rules{Interval: time.Hour, Windows: windows(t, "12:02-12:04")},
+			always,
 			2 * time.Minute, 200, 200,
 		},
 	} {
