@@ -47,7 +47,7 @@ var most = map[string]lines{
 	"runtime":                     {4309, 3194},
 	"runtime/compose":             {4744, 2275},
 	"runtime/contain":             {52, 42},
-	"runtime/container":           {6797, 3964},
+	"runtime/container":           {6797, 3962},
 	"runtime/containerd":          {177, 260},
 	"runtime/cosign":              {310, 217},
 	"runtime/embedded":            {2087, 1029},

@@ -23,8 +23,6 @@ import (
 	"github.com/margolite/margolite/test/ociimage"
 )
 
-const patience = 30 * time.Second
-
 // device is a containerd with this room on it, and an image of busybox.
 type device struct {
 	testing.TB
