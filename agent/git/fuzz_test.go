@@ -53,6 +53,7 @@ func FuzzReadObject(f *testing.F) {
 	f.Add([]byte(object + " blob 99999999999\n"))
 	f.Add([]byte(object + " tree 0\n\n"))
 	f.Add([]byte(object + " missing\n"))
+	f.Add([]byte(object + "  blob 3\nabc\n"))
 	f.Add([]byte(strings.Repeat("a", maxEntry)))
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		body, err := readObject(bufio.NewReaderSize(bytes.NewReader(answer), maxEntry), object, 1<<10)

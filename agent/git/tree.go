@@ -138,7 +138,7 @@ func readObject(r *bufio.Reader, id string, most int64) ([]byte, error) {
 	case err != nil && !errors.Is(err, bufio.ErrBufferFull):
 		return nil, fmt.Errorf("cannot read the output of git: %w", err)
 	}
-	fields := strings.Fields(string(line))
+	fields := strings.Split(strings.TrimSuffix(string(line), "\n"), " ")
 	if err != nil || len(fields) != 3 || fields[0] != id || fields[1] != "blob" {
 		return nil, fmt.Errorf("%w: git answers %q for object %s", errBroken, margo.Shown(string(line), 100), id)
 	}
