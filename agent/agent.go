@@ -171,7 +171,7 @@ func New(o Options) *Agent {
 		mistakes: &mistakes{logger: o.Logger, now: o.Now, known: cache[string, bool]{most: maxMistakes}}, heads: cache[digest.Digest, head]{most: maxKnown},
 	}
 	b.settings.Store(&o.Settings)
-	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime)}
+	a := &Agent{base: b, o: o, Projects: NewProjects(o.Runtime, o.Settings.Settle)}
 	var busy func() time.Duration
 	if o.Meter != nil {
 		busy = o.Meter.Busy

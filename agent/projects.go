@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/margolite/margolite/agent/control"
@@ -17,6 +18,7 @@ import (
 // Projects runs Compose files without a WFM. It never touches deployments.
 type Projects struct {
 	runtime Runtime
+	settle  atomic.Int64   // a time.Duration
 	staging *limit.Limiter // for bringing images not used yet; shut for dropping images
 
 	// Used only within an agent:
@@ -60,17 +62,22 @@ func (p *Projects) whileAlone(ctx context.Context, do func() error) (bool, error
 	return true, err
 }
 
-// composeSettle is how long the services of a Compose file must run: enough for a command that
-// cannot start to fail. Users see later failures themselves.
-const composeSettle = 300 * time.Millisecond
+// longestSettle is enough for a command that cannot start to fail. Users see later failures
+// themselves.
+const longestSettle = 300 * time.Millisecond
 
-// NewProjects makes Projects of a runtime.
-func NewProjects(r Runtime) *Projects {
-	return &Projects{
+// NewProjects makes Projects of a runtime. settle is how long the services of a deployment must
+// run; those of a Compose file must for no longer than longestSettle.
+func NewProjects(r Runtime, settle time.Duration) *Projects {
+	p := &Projects{
 		runtime: r, staging: newStaging(),
 		tidied: func() {}, later: func() {}, remembered: func() (needs, error) { return needs{}, nil },
 	}
+	p.configure(settle)
+	return p
 }
+
+func (p *Projects) configure(settle time.Duration) { p.settle.Store(int64(min(settle, longestSettle))) }
 
 // ComposeUp makes Compose files run. If services are named, existing others stay as well.
 func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, notify func(control.Event)) error {
@@ -99,7 +106,7 @@ func (p *Projects) ComposeUp(ctx context.Context, r control.ComposeRequest, noti
 			return err
 		}
 	}
-	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: composeSettle, Notify: func(e runtime.Event) {
+	return p.runtime.Apply(ctx, project, runtime.ApplyOptions{Settle: time.Duration(p.settle.Load()), Notify: func(e runtime.Event) {
 		event := control.Event{Kind: control.ServiceChanged, Service: e.Service, Text: e.Step}
 		if !e.Done {
 			event.State = control.Begun

@@ -137,7 +137,7 @@ func trial() *machine {
 
 func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 	m := trial()
-	p := agent.NewProjects(m)
+	p := agent.NewProjects(m, 0)
 	var events []string
 	notify := func(e control.Event) {
 		events = append(events, strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Kind, e.Text, e.State)))
@@ -166,7 +166,7 @@ func TestComposeUpTakesOnlyTheServicesNamed(t *testing.T) {
 
 func TestComposeRefusesWhatCannotBe(t *testing.T) {
 	m := trial()
-	p := agent.NewProjects(m)
+	p := agent.NewProjects(m, 0)
 	up := func(change func(*control.ComposeRequest)) error {
 		r := control.ComposeRequest{Project: "trial", File: "/a.yaml"}
 		change(&r)
@@ -206,7 +206,7 @@ func TestComposeRefusesWhatCannotBe(t *testing.T) {
 
 func TestExecGoesToAContainerThatRuns(t *testing.T) {
 	m := trial()
-	p := agent.NewProjects(m)
+	p := agent.NewProjects(m, 0)
 	resize := make(chan control.Size, 1)
 	resize <- control.Size{Columns: 80, Rows: 24}
 	in := strings.NewReader("")
@@ -240,7 +240,7 @@ func TestLogsArePrefixedAsWanted(t *testing.T) {
 		m := trial()
 		c.r.Project = "trial"
 		var out bytes.Buffer
-		if err := agent.NewProjects(m).Logs(t.Context(), c.r, &out); err != nil || out.String() != c.out || !strings.Contains(m.asked[0], c.tail) {
+		if err := agent.NewProjects(m, 0).Logs(t.Context(), c.r, &out); err != nil || out.String() != c.out || !strings.Contains(m.asked[0], c.tail) {
 			t.Errorf("logs %+v are %q, %v, the runtime was asked %q, want %q", c.r, out.String(), err, m.asked, c.out)
 		}
 	}
@@ -254,7 +254,7 @@ func TestPsShowsHealthAndTimes(t *testing.T) {
 	c.Started, c.Restarts, c.Name, c.Waiting = at, 3, "own", "for db"
 	c.Health = health.Status{State: health.Unhealthy, Failures: 3, Code: 1, Output: "refused"}
 	containers[3].ExitedAt = at
-	services := expect.Value(agent.NewProjects(m).ComposePs(t.Context(), "trial"))(t)
+	services := expect.Value(agent.NewProjects(m, 0).ComposePs(t.Context(), "trial"))(t)
 	expect.Equal(t, len(services), 4, "services")
 	web, job := services[1], services[3]
 	if web.Started.IsZero() || web.Started.Format(time.RFC3339) != "2026-01-31T12:00:00Z" || web.Restarts != 3 || web.ContainerName != "own" || web.Waiting != "for db" ||
@@ -270,7 +270,7 @@ func TestPruneRemovesWhatWasShownAndIsStillUnneeded(t *testing.T) {
 	m := trial()
 	m.volumes = []runtime.StoredVolume{{Project: "old", Name: "a", Bytes: 7}, {Project: "old", Name: "b"}, {Project: "trial", Name: "used", Used: true}, {Project: "old", Name: "busy"}}
 	m.images = []runtime.UnusedImage{{Name: "app@sha256:1", Bytes: 9}}
-	p := agent.NewProjects(m)
+	p := agent.NewProjects(m, 0)
 	items := expect.Value(p.Unneeded(t.Context()))(t)
 	expect.Equal(t, len(items), 4, "items")
 	used := control.Unneeded{Kind: control.UnneededVolume, Project: "trial", Name: "used"}

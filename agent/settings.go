@@ -53,6 +53,7 @@ type settings struct{ atomic.Pointer[Settings] }
 // in force unless it is another WFM now.
 func (a *Agent) Configure(s Settings) {
 	a.settings.Store(&s)
+	a.Projects.configure(s.Settle)
 	a.silence.Configure(s.URL, s.Poll.Downtime)
 	poke(a.poller.configured)
 	a.reconciler.again()

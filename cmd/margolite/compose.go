@@ -60,7 +60,7 @@ func (c *cli) withProjects(ctx context.Context, do func(*reached) error) error {
 	if err != nil {
 		return err
 	}
-	projects := agent.NewProjects(w.Engine)
+	projects := agent.NewProjects(w.Engine, cfg.Runtime.Settle)
 	return errors.Join(do(&reached{Projects: projects, supervise: w.Engine.Run}), w.Close())
 }
 
